@@ -1,0 +1,45 @@
+# One place for every command that a contributor runs. `make test` is what CI runs.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+# Two test processes of one thread each: quicker on small machines than one process of two.
+PYTEST_WORKERS ?= 2
+PYTEST_ARGS    ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install test check pytest format bench clean
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "longtail needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11" >&2; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+install: $(STAMP)  ## create .venv and install the package with its development tools
+
+test: check pytest  ## every check and every test: what CI runs
+
+check: $(STAMP)  ## format and lint (ruff), types (mypy strict), layers (import-linter)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+pytest: $(STAMP)  ## the tests alone; PYTEST_ARGS='-k name' narrows them
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+
+format: $(STAMP)  ## rewrite the code in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## measure speed and memory; writes benchmarks/results/*.json
+	$(BIN)/python -m benchmarks.norm_layer
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build src/*.egg-info

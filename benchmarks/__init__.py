@@ -1,0 +1,1 @@
+"""Measurements, kept as ratios against a named reference."""

@@ -1,0 +1,5 @@
+"""Words shared by all: type aliases and small protocols."""
+
+from typing import Literal
+
+Reduction = Literal["none", "mean", "sum"]

@@ -1,0 +1,1 @@
+"""Long-tailed data: the named benchmarks and anybody's own images."""

@@ -1,0 +1,1 @@
+"""Losses for long-tailed classification, one file each."""

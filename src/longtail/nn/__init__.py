@@ -1,0 +1,1 @@
+"""Compound batch normalization as torch layers, and the conversion of existing models."""

@@ -1,0 +1,1 @@
+"""Packaged settings, `<dataset>/<method>.yaml`."""

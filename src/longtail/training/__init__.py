@@ -1,0 +1,1 @@
+"""Training runs: the one place that imports Lightning."""
