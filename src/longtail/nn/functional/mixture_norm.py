@@ -1,0 +1,219 @@
+"""Normalise a tensor by a mixture of Gaussians: one differentiable operation that saves little.
+
+    y_i = Σ_j w_ij (γ_j (x_i - μ_j) / σ_j + β_j) = x_i ⊙ (w_i A) + w_i B,   A = γ/σ,  B = β - γμ/σ
+
+Written with autograd, this would keep half a dozen tensors of the input's size until the backward pass. As one
+operation with its own gradient it keeps the input and the weights w, and computes the rest anew. The gradient,
+with g = ∂L/∂y, everything centred and w component-major (M, N) as in `mixture`:
+
+    sums      R0 = wg = ∂L/∂β,  R1 = w(g ⊙ x),  ∂L/∂γ = (R1 - μ R0)/σ
+    batch     ∂L/∂μ = -A R0,  ∂L/∂σ² = -γ (R1 - μ R0) / 2σ³   (only where the batch's own moments normalise)
+              G1 = (∂L/∂μ - 2μ ∂L/∂σ²)/mass,  G2 = ∂L/∂σ² / mass,  G0 = -Σ_d(∂L/∂μ μ + ∂L/∂σ² (σ² - μ²))/mass
+    weights   ∂L/∂w = A(g ⊙ x)ᵀ + Bgᵀ + G1xᵀ + G2(x²)ᵀ + G0, through the softmax to h = ∂L/∂log-weights
+    input     ∂L/∂x = g ⊙ (wᵀA) + x ⊙ 2(wᵀG2 + hᵀP) + wᵀG1 + hᵀQ,   Q, P the linear and quadratic coefficients
+                                                                    of the log-density
+
+On the CPU the points are worked through in blocks that stay in the cache.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from longtail.nn.functional.mixture import accumulation_dtype, log_density, moments, weigh
+
+# Numbers in one block of rows: small enough for the cache, large enough to hide the cost of a call.
+_BLOCK_ELEMENTS = 1 << 18
+
+
+class Options(NamedTuple):
+    """What is fixed for one call; see `compound_batch_norm` for their meaning."""
+
+    training: bool
+    batch_statistics: bool
+    eps: float
+    temperature: float
+    detach_responsibilities: bool
+    min_mass: float
+    synchronize: bool
+    process_group: dist.ProcessGroup | None
+
+
+@torch.library.custom_op("longtail::snapshot", mutates_args=())
+def _snapshot(buffer: Tensor) -> Tensor:
+    """Copy a buffer by an operation that no compiler looks into.
+
+    A compiled backward pass may compute anew what is cheap to compute from the inputs, and so keep the buffers
+    themselves. They change with each forward pass, and the dual path has several before its one backward pass.
+    """
+    return buffer.clone()
+
+
+@_snapshot.register_fake
+def _(buffer: Tensor) -> Tensor:
+    return torch.empty_like(buffer)
+
+
+class MixtureNorm(torch.autograd.Function):
+    """(x, γ, β, w or None, τ, μ, σ²) -> (y, mass, batch mean, batch variance); see the module."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        assigned: Tensor | None,
+        prior: Tensor,
+        mean: Tensor,
+        var: Tensor,
+        options: Options,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Estimate and normalise; the moments are the batch's over all ranks, and meaningless in eval."""
+        dtype = accumulation_dtype(x)
+        if options.training and torch.compiler.is_compiling():
+            prior, mean, var = _snapshot(prior), _snapshot(mean), _snapshot(var)
+        with torch.autocast(x.device.type, enabled=False):
+            points, (y, y_points) = _points(x), _empty(x)
+            shift = _batch_mean(points, options) if options.batch_statistics else prior @ mean
+            mean = mean - shift
+            density = log_density(prior, mean, var, eps=options.eps, temperature=options.temperature)
+            inverse = (var + options.eps).rsqrt()
+            scale, offset = _affine(weight, bias, mean, inverse)
+            w = x.new_empty(len(prior), points.shape[0], dtype=dtype) if assigned is None else assigned.to(dtype)
+            mass, first, second = prior.new_zeros(len(prior)), torch.zeros_like(mean), torch.zeros_like(mean)
+            for block in _blocks(points):
+                centred = points[block].to(dtype) - shift
+                if assigned is None or options.training:
+                    squared = centred.square()
+                    if assigned is None:
+                        w[:, block] = weigh(centred, squared, density)
+                    if options.training:
+                        mass += w[:, block].sum(1)
+                        first.addmm_(w[:, block], centred)
+                        second.addmm_(w[:, block], squared)
+                if not options.batch_statistics:
+                    y_points[block] = _transform(centred, w[:, block].T, scale, offset)
+            _all_reduce(mass, first, second, options=options)
+            batch_mean, batch_var = moments(mass, first, second)
+            if options.batch_statistics:
+                live = _live(mass, options)
+                mean, var = torch.where(live, batch_mean, mean), torch.where(live, batch_var, var)
+                inverse = (var + options.eps).rsqrt()
+                scale, offset = _affine(weight, bias, mean, inverse)
+                for block in _blocks(points):
+                    centred = points[block].to(dtype) - shift
+                    y_points[block] = _transform(centred, w[:, block].T, scale, offset)
+            batch_mean = batch_mean + shift
+            _fill(y, y_points)
+        ctx.options = options
+        ctx.through_weights = assigned is None and not options.detach_responsibilities
+        ctx.save_for_backward(
+            x, w, weight, scale, offset, shift, density.linear, density.quadratic, mass, mean, inverse
+        )
+        ctx.mark_non_differentiable(mass, batch_mean, batch_var)
+        return y, mass, batch_mean, batch_var
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of x, γ and β."""
+        x, w, weight, scale, offset, shift, linear, quadratic, mass, mean, inverse = ctx.saved_tensors
+        options: Options = ctx.options
+        dtype = w.dtype
+        with torch.autocast(x.device.type, enabled=False):
+            points, grads = _points(x), _points(grad)
+            r0, r1 = torch.zeros_like(mean), torch.zeros_like(mean)
+            for block in _blocks(points):
+                g = grads[block].to(dtype)
+                r0.addmm_(w[:, block], g)
+                r1.addmm_(w[:, block], (points[block].to(dtype) - shift).mul_(g))
+            grad_weight, grad_bias = (r1 - mean * r0) * inverse, r0.clone()
+            if not ctx.needs_input_grad[0]:
+                return None, grad_weight, grad_bias, None, None, None, None, None
+
+            g0, g1, g2 = torch.zeros_like(mass), torch.zeros_like(mean), torch.zeros_like(mean)
+            if options.batch_statistics:
+                _all_reduce(r0, r1, options=options)
+                per_point = _live(mass, options) / mass.clamp_min(options.min_mass)[:, None]
+                grad_mean = -scale * r0 * per_point
+                g2 = -0.5 * weight * (r1 - mean * r0) * inverse**3 * per_point
+                g1 = grad_mean - 2 * mean * g2
+                var = inverse**-2 - options.eps
+                g0 = -(grad_mean * mean + g2 * (var - mean.square())).sum(1)
+            to_slope, to_offset = 2 * g2, g1
+            if ctx.through_weights:
+                to_slope, to_offset = torch.cat([to_slope, 2 * quadratic]), torch.cat([to_offset, linear])
+
+            grad_x, grad_points = _empty(x)
+            for block in _blocks(points):
+                g, centred, wb = grads[block].to(dtype), points[block].to(dtype) - shift, w[:, block]
+                mix = wb
+                if ctx.through_weights:
+                    grad_w = torch.addmm(g0[:, None], scale, (g * centred).T)
+                    grad_w.addmm_(offset, g.T).addmm_(g1, centred.T).addmm_(g2, centred.square().T)
+                    mix = torch.cat([wb, wb * (grad_w - (wb * grad_w).sum(0))])
+                result = torch.mm(mix.T, to_slope).mul_(centred).addmm_(mix.T, to_offset)
+                grad_points[block] = result.addcmul_(g, wb.T @ scale)
+            _fill(grad_x, grad_points)
+        return grad_x, grad_weight, grad_bias, None, None, None, None, None
+
+
+def _points(x: Tensor) -> Tensor:
+    """The points of (N, C, ...) as rows: a view of a channels_last tensor, a copy of any other."""
+    return x.movedim(1, -1).flatten(0, -2)
+
+
+def _empty(x: Tensor) -> tuple[Tensor, Tensor]:
+    """A tensor of the layout of x and the rows to write its points into: its own where they are a view."""
+    result = torch.empty_like(x)
+    last = result.movedim(1, -1)
+    return result, (last if last.is_contiguous() else last.new_empty(last.shape)).flatten(0, -2)
+
+
+def _fill(result: Tensor, points: Tensor) -> None:
+    """Bring points that were no view into the result of `_empty`."""
+    last = result.movedim(1, -1)
+    if not last.is_contiguous():
+        last.copy_(points.view(last.shape))
+
+
+def _blocks(points: Tensor) -> list[slice]:
+    """Cut the points into blocks that fit the cache; elsewhere than in eager mode on the CPU, one block."""
+    if points.device.type != "cpu" or torch.compiler.is_compiling():
+        return [slice(None)]
+    step = max(1, _BLOCK_ELEMENTS // points.shape[1])
+    return [slice(start, start + step) for start in range(0, points.shape[0], step)]
+
+
+def _affine(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    """A and B, (M, D) each; `inverse` is 1/σ."""
+    scale = weight * inverse
+    return scale, bias - scale * mean
+
+
+def _transform(centred: Tensor, w: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+    return torch.mm(w, scale).mul_(centred).addmm_(w, offset)
+
+
+def _live(mass: Tensor, options: Options) -> Tensor:
+    """Which components have enough mass in the batch for moments of their own, (M, 1)."""
+    return (mass >= options.min_mass)[:, None]
+
+
+def _batch_mean(points: Tensor, options: Options) -> Tensor:
+    """The mean of all points of all ranks: the common shift."""
+    total = points.sum(0, dtype=accumulation_dtype(points))
+    count = torch.full_like(total[:1], points.shape[0])
+    _all_reduce(total, count, options=options)
+    return total / count.clamp_min(1)
+
+
+def _all_reduce(*tensors: Tensor, options: Options) -> None:
+    """Sum each tensor over the ranks, in place."""
+    if options.synchronize and options.training:
+        for tensor in tensors:
+            dist.all_reduce(tensor, group=options.process_group)
