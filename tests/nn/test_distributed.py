@@ -1,0 +1,93 @@
+"""Two gloo ranks with half of the batch each against one process with all of it."""
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
+from torch.nn.parallel import DistributedDataParallel
+
+from longtail.nn import CompoundBatchNorm2d, split_path
+
+GROUPS = torch.tensor([0, 1, 2, 0, 1, 1, 2, 1])
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(8, 3, 6, 6, generator=generator, dtype=torch.float64) + 5
+    return x, torch.randn(8, 4, 4, 4, generator=generator, dtype=torch.float64)
+
+
+def model(**options: Any) -> nn.Sequential:
+    torch.manual_seed(0)
+    norm = CompoundBatchNorm2d(4, 3, component_init="random", **options)
+    return nn.Sequential(nn.Conv2d(3, 4, 3), norm).double()
+
+
+def step(net: nn.Module, inner: nn.Module, x: Tensor, target: Tensor, groups: Tensor) -> dict[str, Tensor]:
+    """Both paths, one backward; returns outputs, gradients and buffers."""
+    x = x.clone().requires_grad_()
+    compound = net(x)
+    with split_path(inner, groups):
+        split = net(x)
+    ((compound - target).square().mean() + (split + target).square().mean()).backward()
+    assert x.grad is not None
+    results = {"compound": compound.detach(), "split": split.detach(), "input_gradient": x.grad}
+    results |= {f"gradient of {name}": p.grad for name, p in inner.named_parameters() if p.grad is not None}
+    return results | dict(inner.named_buffers())
+
+
+CASES: dict[str, tuple[dict[str, Any], bool]] = {
+    "batch": ({"statistics": "batch"}, False),
+    "batch, buffers broadcast": ({"statistics": "batch"}, True),
+    "running": ({"statistics": "running"}, False),
+    "not synchronised": ({"synchronize": False}, False),
+}
+
+
+def run_rank(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    results = {}
+    for case, (options, broadcast_buffers) in CASES.items():
+        inner = model(**options)
+        net = DistributedDataParallel(inner, broadcast_buffers=broadcast_buffers)
+        x, target = (tensor.chunk(2)[rank] for tensor in batch())
+        results[case] = step(net, inner, x, target, GROUPS.chunk(2)[rank])
+    torch.save(results, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, Tensor]]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    spawn(run_rank, (str(folder),), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+
+
+@pytest.mark.parametrize("case", ["batch", "batch, buffers broadcast", "running"])
+def test_two_ranks_with_half_the_batch_each_equal_one_process(
+    ranks: list[dict[str, dict[str, Tensor]]], case: str
+) -> None:
+    halves = [rank[case] for rank in ranks]
+    net = model(**CASES[case][0])
+    alone = step(net, net, *batch(), GROUPS)
+    for name in ("compound", "split"):
+        torch.testing.assert_close(torch.cat([half[name] for half in halves]), alone[name])
+    # Each rank's loss is a mean over half of the batch, so its input gradient counts double; DDP averages the rest.
+    torch.testing.assert_close(torch.cat([half["input_gradient"] for half in halves]) / 2, alone["input_gradient"])
+    for name in alone.keys() - {"compound", "split", "input_gradient"}:
+        for half in halves:
+            torch.testing.assert_close(half[name], alone[name])
+
+
+def test_synchronisation_can_be_turned_off(ranks: list[dict[str, dict[str, Tensor]]]) -> None:
+    halves = [rank["not synchronised"] for rank in ranks]
+    for part, half in enumerate(halves):
+        net = model()
+        x, target = (tensor.chunk(2)[part] for tensor in batch())
+        alone = step(net, net, x, target, GROUPS.chunk(2)[part])
+        torch.testing.assert_close(half["compound"], alone["compound"])
+        torch.testing.assert_close(half["1.running_mean"], alone["1.running_mean"])
+    assert not torch.equal(halves[0]["1.running_mean"], halves[1]["1.running_mean"])
