@@ -42,9 +42,7 @@ def test_counts_come_from_targets() -> None:
         ClassCounts.from_targets([2], num_classes=2)
 
 
-@pytest.mark.parametrize(
-    ("counts", "message"), [([], "at least one class"), ([3, -1], "zero or more, got -1")]
-)
+@pytest.mark.parametrize(("counts", "message"), [([], "at least one class"), ([3, -1], "zero or more, got -1")])
 def test_bad_counts_are_refused(counts: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ClassCounts(counts)

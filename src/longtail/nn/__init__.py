@@ -1,1 +1,24 @@
 """Compound batch normalization as torch layers, and the conversion of existing models."""
+
+from longtail.nn import functional
+from longtail.nn.compound_batch_norm import (
+    CompoundBatchNorm,
+    CompoundBatchNorm1d,
+    CompoundBatchNorm2d,
+    CompoundBatchNorm3d,
+)
+from longtail.nn.convert import CompoundBatchNormAct2d, CompoundBatchNormNd, convert_batch_norm
+from longtail.nn.split_path import class_groups, split_path
+
+__all__ = [
+    "CompoundBatchNorm",
+    "CompoundBatchNorm1d",
+    "CompoundBatchNorm2d",
+    "CompoundBatchNorm3d",
+    "CompoundBatchNormAct2d",
+    "CompoundBatchNormNd",
+    "class_groups",
+    "convert_batch_norm",
+    "functional",
+    "split_path",
+]
