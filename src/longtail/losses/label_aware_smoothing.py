@@ -61,9 +61,8 @@ def label_aware_smoothing_loss(
         raise ValueError("logits must have at least 2 classes to smooth a label over, got 1")
     counts = counts_for(logits, class_counts)
     spread = counts.max() - counts.min()
-    share = (counts - counts.min()) / torch.where(
-        spread > 0, spread, 1
-    )  # classes of one size: 0 / 1, not 0 / 0
+    # Classes of one size: 0 / 1, not 0 / 0.
+    share = (counts - counts.min()) / torch.where(spread > 0, spread, 1)
     smoothing = (tail + (head - tail) * _grow(share, shape))[target]
     log_p = F.log_softmax(logits, dim=1)
     log_p_label = log_p.gather(1, target[:, None]).squeeze(1)
