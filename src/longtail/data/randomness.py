@@ -12,6 +12,8 @@ Stafford's variant 13). NumPy's own generators are not used: their methods may g
 version.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,6 +22,8 @@ Words = int | NDArray[np.int64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
+# Apart from the purposes of the samplers, 1 to 3, which stand at the same place.
+_IMAGES = 4
 
 
 def random_bits(*words: Words) -> NDArray[np.uint64]:
@@ -53,3 +57,28 @@ def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
     state = (state ^ (state >> np.uint64(30))) * _FIRST
     state = (state ^ (state >> np.uint64(27))) * _SECOND
     return state ^ (state >> np.uint64(31))
+
+
+@dataclass(frozen=True)
+class ImageDraws:
+    """The random numbers of a batch of images, each a function of (seed, epoch, image) and of its use alone.
+
+    Args:
+        seed: of the run.
+        epoch: from 0.
+        index: the images.
+        repeat: how often each was shown before in this epoch; without it a sampler that repeats the images of
+            small classes would show them in the same way each time.
+        view: which of the views of an image.
+    """
+
+    seed: int
+    epoch: int
+    index: NDArray[np.int64]
+    repeat: NDArray[np.int64]
+    view: int = 0
+
+    def uniform(self, purpose: int, count: int) -> NDArray[np.float64]:
+        """`count` numbers in [0, 1) for each image; each purpose has its own."""
+        image = self.index[:, None], self.repeat[:, None]
+        return uniform(self.seed, self.epoch, _IMAGES, self.view, purpose, *image, np.arange(count))
