@@ -6,10 +6,11 @@ ranks take half of each batch of one process.
 
 What becomes of the last images, when they do not fill a batch:
 
-| `last` | Rule | For | |---|---|---| | "drop" | left out of this epoch, unless they are all there is |
-training: the same on any number of ranks | | "even" | kept, as many for each rank, if that is two or more;
-a remainder is left out | training on few images | | "every" | each image exactly once; ranks may differ by
-one image, and so by one batch | evaluation |
+| `last` | Rule | For |
+|---|---|---|
+| "drop" | left out of this epoch, unless they are all there is | training: the same on any number of ranks |
+| "even" | kept, the same number on each rank, if two or more; the others are left out | training on few |
+| "every" | each image exactly once; ranks may differ by one image, and so by one batch | evaluation |
 
 A batch of one image is thus never trained on: it has no variance to normalise by.
 """

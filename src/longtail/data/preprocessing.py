@@ -17,11 +17,13 @@ class Preprocessing:
     """How the images of a data set are seen.
 
     Args:
-        size: height and width of what the network sees. mean: of each channel, for values from 0 to 1. std:
-        of each channel. policy: AutoAugment's, of the strong view. flip: whether a mirrored image is still
-        one of its class. resized: whether images come in all sizes and are resized; if not, all are `size`
-        x `size` and are padded
-            by an eighth (4 at 32 x 32) and cropped.
+        size: height and width of what the network sees.
+        mean: of each channel, for values from 0 to 1.
+        std: of each channel.
+        policy: AutoAugment's, of the strong view.
+        flip: whether a mirrored image is still one of its class.
+        resized: whether images come in all sizes and are resized; if not, all are `size` x `size`, and are
+            padded by an eighth (4 at 32 x 32) and cropped.
     """
 
     size: int

@@ -7,7 +7,7 @@
 | `CentreCrop` | evaluation | resizes the shorter side, cuts out the middle |
 
 Resizing is bilinear with antialiasing. Each takes a uint8 batch (n, channels, height, width), or a list of
-images of any size, and `DRAWS` uniform numbers an image.
+images of any size, and `draws` uniform numbers an image.
 """
 
 from collections.abc import Sequence

@@ -94,7 +94,7 @@ def _no_level(_level: int, _height: int, _width: int) -> float:
     return 0.0
 
 
-# The ranges of the magnitudes are the paper's (table 6), with the longest translation, 150 of 331 pixels, in
+# The ranges of the magnitudes are the paper's (appendix), with the longest translation, 150 of 331 pixels, in
 # proportion to the image.
 OPERATIONS: dict[str, Operation] = {
     "ShearX": Operation(gather_pixels, _places(_shear_x), _levels(0.3), True),
