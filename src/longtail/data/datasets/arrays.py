@@ -5,6 +5,7 @@ SHA-256 of the decoded arrays, whatever file format they came in. The order of t
 because index lists refer to it; that of the test images does not, because no accuracy depends on it.
 """
 
+import contextlib
 import hashlib
 import shutil
 import tempfile
@@ -188,6 +189,8 @@ class ArraySet:
             raise disk_error(root, error) from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
+            with contextlib.suppress(OSError):  # it stays while it holds part of a broken download
+                (root / ".downloads").rmdir()
 
     def _places(self, root: Path) -> list[str]:
         return [str(root / layout.folder) for layout in self.layouts]
