@@ -61,7 +61,12 @@ def build_app() -> "App":
 
     from longtail import __version__
 
-    app = App(name="longtail", help="Train image classifiers on long-tailed data.", version=__version__)
+    app = App(
+        name="longtail",
+        help="Train image classifiers on long-tailed data.",
+        version=__version__,
+        suppress_keyboard_interrupt=False,
+    )
     for name, (function, help_line) in COMMANDS.items():
         app.command(function, name=name, help=help_line)
     return app

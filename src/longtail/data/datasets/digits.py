@@ -28,18 +28,17 @@ def _read(folder: Path) -> Arrays:
     return Arrays(rest.select(long_tail_indices(rest.targets, [TRAIN_EACH] * 10)), every.select(test))
 
 
-DIGITS_LT = DATASETS.register("digits-lt")(
-    ArraySet(
-        name="digits-lt",
-        classes=tuple("0123456789"),
-        mean=(0.3055,),
-        std=(0.3762,),
-        # At 100 the smallest class would have one image.
-        imbalance_factor=10,
-        checksums=(
-            "44d5a7503630d3d804cf6764343aef086e53446a81be014c6c2562c6a7923e3a",
-            "dd677c05c70d79b951ea9a90e488d0c625c6a98d81962577d009c71c84d33615",
-        ),
-        layouts=(Layout("", (), _read),),
-    )
+DIGITS_LT = ArraySet(
+    name="digits-lt",
+    classes=tuple("0123456789"),
+    mean=(0.3055,),
+    std=(0.3762,),
+    # At 100 the smallest class would have one image.
+    imbalance_factor=10,
+    checksums=(
+        "44d5a7503630d3d804cf6764343aef086e53446a81be014c6c2562c6a7923e3a",
+        "dd677c05c70d79b951ea9a90e488d0c625c6a98d81962577d009c71c84d33615",
+    ),
+    layouts=(Layout("", (), _read),),
 )
+DATASETS.register("digits-lt")(DIGITS_LT)

@@ -74,25 +74,24 @@ def _debian(staging: Path, root: Path, report: Report) -> None:
     unpacked.rename(staging / FOLDER)
 
 
-FASHION_MNIST_LT = DATASETS.register("fashion-mnist-lt")(
-    ArraySet(
-        name="fashion-mnist-lt",
-        classes=(
-            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-        ),
-        mean=(0.2860,),
-        std=(0.3530,),
-        imbalance_factor=100,
-        checksums=(
-            "6d226526ff970f03ea8725a39e125b1ab590f498a25f501e69a46359e7478773",
-            "b73438e78d64c9f337edad19c3eea888b49d646dbe27b46e4e3177218f3581e7",
-        ),
-        layouts=(Layout(FOLDER, tuple(FILES), _read), Layout(f"/{DEBIAN_FOLDER}", tuple(FILES), _read)),
-        sources=(
-            Source("the official files", _official),
-            Source("Debian's package dataset-fashion-mnist", _debian),
-        ),
-        size=100_000_000,
-    )
+FASHION_MNIST_LT = ArraySet(
+    name="fashion-mnist-lt",
+    classes=(
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+    ),
+    mean=(0.2860,),
+    std=(0.3530,),
+    imbalance_factor=100,
+    checksums=(
+        "6d226526ff970f03ea8725a39e125b1ab590f498a25f501e69a46359e7478773",
+        "b73438e78d64c9f337edad19c3eea888b49d646dbe27b46e4e3177218f3581e7",
+    ),
+    layouts=(Layout(FOLDER, tuple(FILES), _read), Layout(f"/{DEBIAN_FOLDER}", tuple(FILES), _read)),
+    sources=(
+        Source("the official files", _official),
+        Source("Debian's package dataset-fashion-mnist", _debian),
+    ),
+    size=100_000_000,
 )
+DATASETS.register("fashion-mnist-lt")(FASHION_MNIST_LT)

@@ -114,30 +114,27 @@ def _class_names(train: FileList, num_classes: int) -> tuple[str, ...]:
     return tuple(names) if unique else tuple(str(k) for k in range(num_classes))
 
 
-IMAGENET_LT = DATASETS.register("imagenet-lt")(
-    ListedSet(
-        "imagenet-lt",
-        1000,
-        {split: f"ImageNet_LT_{split}.txt" for split in ("train", "val", "test")},
-        {"train": 115_846, "val": 20_000, "test": 50_000},
-        "images: image-net.org; lists: liuziwei7.github.io/projects/LongTail.html",
-    )
+IMAGENET_LT = ListedSet(
+    "imagenet-lt",
+    1000,
+    {split: f"ImageNet_LT_{split}.txt" for split in ("train", "val", "test")},
+    {"train": 115_846, "val": 20_000, "test": 50_000},
+    "images: image-net.org; lists: liuziwei7.github.io/projects/LongTail.html",
 )
-PLACES_LT = DATASETS.register("places-lt")(
-    ListedSet(
-        "places-lt",
-        365,
-        {split: f"Places_LT_{split}.txt" for split in ("train", "val", "test")},
-        {"train": 62_500, "val": 7_300, "test": 36_500},
-        "images: places2.csail.mit.edu; lists: liuziwei7.github.io/projects/LongTail.html",
-    )
+DATASETS.register("imagenet-lt")(IMAGENET_LT)
+PLACES_LT = ListedSet(
+    "places-lt",
+    365,
+    {split: f"Places_LT_{split}.txt" for split in ("train", "val", "test")},
+    {"train": 62_500, "val": 7_300, "test": 36_500},
+    "images: places2.csail.mit.edu; lists: liuziwei7.github.io/projects/LongTail.html",
 )
-INATURALIST2018 = DATASETS.register("inaturalist2018")(
-    ListedSet(
-        "inaturalist2018",
-        8142,
-        {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.txt"},
-        {"train": 437_513, "test": 24_426},
-        "images: github.com/visipedia/inat_comp; lists: github.com/facebookresearch/classifier-balancing",
-    )
+DATASETS.register("places-lt")(PLACES_LT)
+INATURALIST2018 = ListedSet(
+    "inaturalist2018",
+    8142,
+    {"train": "iNaturalist18_train.txt", "test": "iNaturalist18_val.txt"},
+    {"train": 437_513, "test": 24_426},
+    "images: github.com/visipedia/inat_comp; lists: github.com/facebookresearch/classifier-balancing",
 )
+DATASETS.register("inaturalist2018")(INATURALIST2018)
