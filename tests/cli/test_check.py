@@ -1,6 +1,9 @@
 """Every data row of the table of errors that a beginner meets: what is said, and the exit code."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +133,65 @@ def test_classes_one_level_deeper(tmp_path: Path, capsys: Capture) -> None:
     report = checked(capsys, folder(tmp_path, {"birds/images/a": 2, "birds/images/b": 2}))
     assert report["classes"] == ["a", "b"]
     assert "one level deeper" in report["notes"][0]
+
+
+def test_a_class_may_be_called_train(tmp_path: Path, capsys: Capture) -> None:
+    report = checked(capsys, folder(tmp_path, {"bus": 2, "train": 3, "tram": 2}))
+    assert report["class_counts"] == {"bus": 2, "train": 3, "tram": 2}
+
+
+def test_splits_without_class_folders(tmp_path: Path, capsys: Capture) -> None:
+    assert (
+        "train holds 2 images and no class folders"
+        in refused(capsys, folder(tmp_path, {"train": 2, "test": 2}))[0]
+    )
+
+
+def test_what_lies_beside_the_splits_is_left_out_and_named(tmp_path: Path, capsys: Capture) -> None:
+    report = checked(capsys, folder(tmp_path, {"train/a": 2, "train/b": 2, "annotations": 0}))
+    assert report["notes"] == ["left out, beside the splits: annotations/"]
+
+
+def test_images_beside_the_class_folders_are_left_out_and_counted(tmp_path: Path, capsys: Capture) -> None:
+    report = checked(capsys, folder(tmp_path, {"a": 2, "b": 2, ".": 3}))
+    assert report["train"] == 4
+    assert report["notes"] == [f"3 images in {tmp_path} itself are in no class folder: left out"]
+
+
+def test_folders_inside_a_class_belong_to_it_and_hidden_ones_do_not(tmp_path: Path, capsys: Capture) -> None:
+    report = checked(capsys, folder(tmp_path, {"a": 1, "a/2024/may": 2, "a/.cache": 1, "b": 2, ".git": 1}))
+    assert report["class_counts"] == {"a": 3, "b": 2}
+
+
+def test_a_path_that_the_system_refuses(capsys: Capture) -> None:
+    assert "cannot be read: File name too long" in refused(capsys, "x" * 5000)[0]
+
+
+def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
+    folder(tmp_path, {"a": 2, "b": 2})
+    (tmp_path / "a").rename(tmp_path / os.fsdecode(b"\xff\xe9"))
+    done = subprocess.run(
+        [sys.executable, "-m", "longtail", "check", str(tmp_path)], capture_output=True, check=False
+    )
+    assert done.returncode == 0
+    assert rb"\udcff\udce9" in done.stdout
+
+
+def test_cifar_that_is_not_the_true_one(tmp_path: Path, capsys: Capture) -> None:
+    batches = tmp_path / "cifar-10-batches-bin"
+    batches.mkdir()
+    for name in (
+        "data_batch_1",
+        "data_batch_2",
+        "data_batch_3",
+        "data_batch_4",
+        "data_batch_5",
+        "test_batch",
+    ):
+        (batches / f"{name}.bin").write_bytes(bytes(3073 * 10))
+    what, _, fix = refused(capsys, "cifar10-lt", "--root", tmp_path)
+    assert "does not hold cifar10-lt: its training images have SHA-256" in what
+    assert "fetch it again with: longtail data fetch cifar10-lt" in fix
 
 
 def test_test_images_without_training_images(tmp_path: Path, capsys: Capture) -> None:

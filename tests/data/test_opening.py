@@ -24,7 +24,7 @@ def names(data: object) -> set[str]:
 
 def test_a_benchmark_trains_on_all_of_its_training_images() -> None:
     data = open_dataset("digits-lt:10")
-    assert data.val is None
+    assert len(data.val) == 0
     assert data.class_counts.total == len(data.train) == 486
     assert (data.in_channels, data.image_size) == (1, (8, 8))
     assert np.bincount(data.test.targets).tolist() == [54] * 10
@@ -34,7 +34,6 @@ def test_a_benchmark_trains_on_all_of_its_training_images() -> None:
 
 def test_a_validation_split_is_drawn_from_train_if_asked_for() -> None:
     whole, parted = open_dataset("digits-lt"), open_dataset("digits-lt", val_fraction=0.25)
-    assert parted.val is not None
     assert len(parted.train) + len(parted.val) == len(whole.train)
     assert len(parted.test) == len(whole.test)
     assert parted.class_counts.total == len(parted.train)
@@ -52,7 +51,6 @@ def test_the_seed_chooses_the_images_and_not_their_number() -> None:
 
 def test_own_images_without_a_test_split_are_parted_in_three(tmp_path: Path) -> None:
     data = open_dataset(folder(tmp_path, {"a": 40, "b": 10, "c": 2, "d": 1}))
-    assert data.val is not None
     assert np.bincount(data.test.targets, minlength=4).tolist() == [8, 2, 1, 0]
     assert np.bincount(data.val.targets, minlength=4).tolist() == [3, 1, 0, 0]
     assert list(data.class_counts) == [29, 7, 1, 1]
@@ -64,7 +62,6 @@ def test_own_images_without_a_test_split_are_parted_in_three(tmp_path: Path) -> 
 def test_given_splits_are_kept(tmp_path: Path) -> None:
     folder(tmp_path, {"train/a": 5, "train/b": 5, "val/a": 2, "val/b": 2, "test/a": 3, "test/b": 3})
     data = open_dataset(tmp_path, val_fraction=0.5)
-    assert data.val is not None
     assert (len(data.train), len(data.val), len(data.test)) == (10, 4, 6)
     assert data.notes == ()
 
@@ -72,7 +69,6 @@ def test_given_splits_are_kept(tmp_path: Path) -> None:
 def test_a_validation_split_takes_the_place_of_a_missing_test_split(tmp_path: Path) -> None:
     folder(tmp_path, {"train/a": 20, "train/b": 20, "val/a": 2, "val/b": 2})
     data = open_dataset(tmp_path)
-    assert data.val is not None
     assert (len(data.train), len(data.val), len(data.test)) == (36, 4, 4)
     assert all(name.startswith("train") for name in names(data.val))
     assert all(name.startswith("val") for name in names(data.test))

@@ -8,6 +8,7 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 a bug, 2 
 5 diverged, 130 Ctrl-C, 143 SIGTERM.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,13 @@ COMMANDS = {
 
 def main() -> None:
     """Run the command `longtail` and leave with its exit code."""
+    import signal
+
+    # As an exception, a termination lets every `finally` clean up.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # names of files may be no text of the terminal's encoding
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 

@@ -51,8 +51,10 @@ def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool =
             f"put the training images in {base / 'train'}",
             code="no-train",
         )
-    if not splits:
-        splits = {"train": base}
+    unused = sorted(set(_subfolders(base)) - {folder.name for folder in splits.values()}) if splits else []
+    if unused:
+        notes.append(f"left out, beside the splits: {', '.join(f'{name}/' for name in unused)}")
+    splits = splits or {"train": base}
     files: dict[SplitName, list[tuple[str, str]]] = {}
     empty: list[str] = []
     for split, folder in splits.items():
@@ -114,11 +116,21 @@ def _step_to_the_splits(path: Path) -> tuple[Path, list[str]]:
 
 
 def _split_folders(path: Path) -> dict[SplitName, Path]:
+    """The folders with the name of a split, by split.
+
+    A class may be called "train" too: beside folders of other names, one counts as a split only if one of
+    them holds folders, as splits do and classes rarely.
+    """
     found: dict[SplitName, Path] = {}
+    others = False
     for name in _subfolders(path):
         split = SPLIT_WORDS.get(name.lower())
         if split and split not in found:
             found[split] = path / name
+        else:
+            others = True
+    if others and not any(_subfolders(folder) for folder in found.values()):
+        return {}
     return {split: found[split] for split in SPLITS if split in found}
 
 

