@@ -14,7 +14,8 @@ def headline(found: Evaluation) -> str:
         (name, accuracy), *_ = measured.items()
         return f"All measured classes are {name}-shot: {100 * accuracy.value:.0f}\u00a0% accuracy."
     (first, head), *_, (last, tail) = measured.items()
-    numbers = f"{100 * head.value:.0f}\u00a0% on {first}-shot classes, {100 * tail.value:.0f}\u00a0% on {last}-shot ones."
+    shares = [f"{100 * accuracy.value:.0f}\u00a0%" for accuracy in (head, tail)]
+    numbers = f"{shares[0]} on {first}-shot classes, {shares[1]} on {last}-shot ones."
     if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
         return f"No gap shown between frequent and rare classes: {numbers}"
     if gap.high < 0:
