@@ -46,7 +46,7 @@ class Choice:
 
     def __str__(self) -> str:
         return (
-            f"{self.method}: {self.parameter} = {self.value:.4g}, chosen on {self.images} validation images "
+            f"{self.method}: {self.parameter} = {self.value:.4g}, chosen on {self.images:,} validation images "
             f"by {self.criterion}"
         )
 
