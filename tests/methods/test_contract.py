@@ -28,7 +28,7 @@ def method(name: str) -> Method:
 
 def images(name: str, views: int | None = None) -> Images:
     generator = torch.Generator().manual_seed(1)
-    views = METHODS[name].num_views if views is None else views
+    views = len(method(name).views) if views is None else views
     return Images(
         tuple(torch.randn(6, 3, 16, 16, generator=generator) for _ in range(views)),
         torch.tensor([0, 0, 0, 1, 1, 2]),
@@ -100,7 +100,7 @@ def test_the_state_is_that_of_the_model_and_loads_again(name: str) -> None:
 
 @each_method
 def test_too_many_or_too_few_views_are_refused(name: str) -> None:
-    needed = METHODS[name].num_views
+    needed = len(method(name).views)
     for views in (needed - 1, needed + 1):
         with pytest.raises(ValueError, match=rf"batch\.views must hold {needed} view.* got {views}"):
             method(name)(images(name, views))

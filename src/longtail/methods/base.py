@@ -8,12 +8,14 @@ logs, prints, moves devices, builds optimisers or reads files: whoever trains do
 """
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 from longtail._registry import Registry
 from longtail.class_counts import ClassCounts
+
+VIEWS = ("weak", "strong")
 
 
 class Batch(Protocol):
@@ -21,7 +23,7 @@ class Batch(Protocol):
 
     @property
     def views(self) -> Sequence[Tensor]:
-        """One tensor a view; weak before strong when there are two."""
+        """One tensor a view, in the order of the method's `views`."""
 
     @property
     def target(self) -> Tensor:
@@ -47,22 +49,43 @@ class Method(nn.Module):
 
     - `__init__(model, class_counts, *, ...)`, keyword arguments that a YAML file can hold.
     - `forward(batch)` is one training step up to the loss; `predict(images)` is inference.
-    - `num_views` says how many views of an image a batch must carry.
-    - `set_progress` tells the share of the training that is done, at the start of each epoch; all schedules
-      hang on it.
-    - `state_dict()` is the model's, under `model.`, plus what the method itself learns.
+    - `set_progress` tells the share of the training that is done, at the start of each epoch and right after
+      `load_state_dict`; all schedules hang on it. Telling the same twice is telling it once.
+    - `state_dict()` is the model's, under `model.`, plus what the method itself learns. With it and
+      `set_progress` a method made anew with the same arguments goes on exactly.
 
     Args:
         model: from images to logits; trained in place.
         class_counts: training images of each class.
+        views: see the attribute.
+        sampler: see the attribute.
+
+    Attributes:
+        views: names of the views of each image that a batch must carry, in order, each "weak" (crop, flip) or
+            "strong" (automatic augmentation on top). Fixed for the training.
+        sampler: the name of the sampler that the next epoch should draw its images with; read after each
+            `set_progress`, since a method with stages may change it.
     """
 
-    num_views: ClassVar[int] = 1
+    views: tuple[str, ...]
+    sampler: str
 
-    def __init__(self, model: nn.Module, class_counts: Sequence[int]) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        class_counts: Sequence[int],
+        *,
+        views: Sequence[str] = ("strong",),
+        sampler: str = "instance",
+    ) -> None:
         super().__init__()
+        strange = [view for view in views if view not in VIEWS]
+        if strange:
+            raise ValueError(f"view must be 'weak' or 'strong', got {strange[0]!r}")
         self.model = model
         self.class_counts = ClassCounts(class_counts)
+        self.views = tuple(views)
+        self.sampler = sampler
 
     def forward(self, batch: Batch) -> MethodOutput:
         """One training step up to the loss."""
@@ -75,17 +98,30 @@ class Method(nn.Module):
 
     def set_progress(self, progress: float) -> None:
         """Say which share of the training is done, 0 to 1: a position and no step, as resuming needs."""
-        if not 0 <= progress <= 1:
-            raise ValueError(f"progress must be from 0 to 1, got {progress} (epoch / epochs)")
+        check_progress(progress)
+
+    def schedule_position(self, progress: float) -> float:
+        """Where in its learning-rate schedule the training stands, 0 to 1, when `progress` of it is done.
+
+        A function of `progress` alone. A method of several stages starts the schedule again with each.
+        """
+        check_progress(progress)
+        return progress
 
     def views_of(self, batch: Batch) -> Sequence[Tensor]:
         """The batch's views, once there are seen to be as many as the method needs."""
-        if len(batch.views) != self.num_views:
+        if len(batch.views) != len(self.views):
             raise ValueError(
-                f"batch.views must hold {self.num_views} view(s) of each image for {type(self).__name__}, "
-                f"got {len(batch.views)} (set the number of views of the data)"
+                f"batch.views must hold {len(self.views)} view(s) of each image ({', '.join(self.views)}) for "
+                f"{type(self).__name__}, got {len(batch.views)} (make the data with the method's views)"
             )
         return batch.views
+
+
+def check_progress(progress: float) -> None:
+    """Raise unless `progress` is a share of the training."""
+    if not 0 <= progress <= 1:
+        raise ValueError(f"progress must be from 0 to 1, got {progress} (epoch / epochs)")
 
 
 METHODS = Registry[type[Method]]("methods")

@@ -6,11 +6,11 @@ with images x, labels y and any name in `LOSSES`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
-from longtail.losses import LOSSES
+from longtail.methods._losses import build_loss
 from longtail.methods.base import METHODS, Batch, Method, MethodOutput
 
 
@@ -23,6 +23,8 @@ class ERM(Method):
         class_counts: training images of each class.
         loss: a name in `LOSSES`.
         loss_settings: keyword arguments of that loss, such as `{"strength": 1.5}`.
+        view: the view to train on; "strong" is what the paper's Baseline does.
+        sampler: how images are drawn: "instance" (each once an epoch), "class_balanced" or another sampler's name.
 
     Example:
         >>> from longtail.models import create_model
@@ -36,11 +38,11 @@ class ERM(Method):
         *,
         loss: str = "cross_entropy",
         loss_settings: Mapping[str, Any] | None = None,
+        view: Literal["weak", "strong"] = "strong",
+        sampler: str = "instance",
     ) -> None:
-        super().__init__(model, class_counts)
-        self.loss = LOSSES[loss](self.class_counts, **(loss_settings or {}))
-        if self.loss.reduction == "none":
-            raise ValueError("loss_settings must not set reduction to 'none': a step needs one number")
+        super().__init__(model, class_counts, views=(view,), sampler=sampler)
+        self.loss = build_loss(loss, self.class_counts, loss_settings)
 
     def forward(self, batch: Batch) -> MethodOutput:
         """One training step up to the loss."""

@@ -109,6 +109,7 @@ class CompoundBatchNorm(nn.Module):
         self.min_mass = min_mass
         self.synchronize = synchronize
         self.process_group = process_group
+        self.track_running_stats = True  # unset by frozen_statistics; the name is torch's
         self._groups: Tensor | None = None  # set by split_path
         self._warned = False
 
@@ -189,7 +190,8 @@ class CompoundBatchNorm(nn.Module):
                 synchronize=synchronize,
                 process_group=self.process_group,
             )
-        self._update(new)
+        if self.track_running_stats:
+            self._update(new)
         return y
 
     @torch.no_grad()
