@@ -1,0 +1,104 @@
+"""`last.ckpt`: all that a run needs to go on as if it had never stopped.
+
+It is a dictionary of tensors and plain values, read with `weights_only=True`, so that a file from elsewhere
+cannot run code. It names the classes, the settings and the version it belongs to; these are compared before
+anything is loaded. The one before it stays beside it until the run has ended.
+"""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from longtail import __version__
+from longtail._errors import DataError
+from longtail.training.files import write_whole
+
+FORMAT = 1
+NAME, PREVIOUS = "last.ckpt", "previous.ckpt"
+
+Checkpoint = dict[str, Any]
+
+
+def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> None:
+    """Write `last.ckpt`; the one before becomes `previous.ckpt`."""
+    state = {"format": FORMAT, "longtail": __version__, **content}
+    write_whole(folder / NAME, lambda out: torch.save(state, out), keep=folder / PREVIOUS)
+
+
+def load_checkpoint(folder: Path) -> tuple[Checkpoint, str]:
+    """Read `last.ckpt`, or, if it is broken, the one before it.
+
+    Returns:
+        The content, and a sentence if it is not the last one.
+    """
+    last, previous = folder / NAME, folder / PREVIOUS
+    try:
+        return read_checkpoint(last), ""
+    except DataError as error:
+        if error.code != "broken-checkpoint" or not previous.exists():
+            raise
+        return read_checkpoint(previous), f"{last} is broken; going on from the checkpoint before it"
+
+
+def read_checkpoint(file: Path) -> Checkpoint:
+    """Read one checkpoint file without running anything that is in it."""
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{file} does not exist",
+            "there is nothing to resume",
+            "start the run without --resume",
+            code="no-checkpoint",
+        ) from error
+    except pickle.UnpicklingError as error:
+        raise DataError(
+            f"{file} holds more than weights and numbers, or is broken: {_first_line(error)}",
+            "a file that runs code when it is opened is refused",
+            "use a checkpoint that longtail wrote",
+            code="broken-checkpoint",
+            paths=[str(file)],
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError) as error:
+        raise DataError(
+            f"{file} is broken: {_first_line(error)}",
+            "it may have been cut off",
+            "resume from another checkpoint",
+            code="broken-checkpoint",
+            paths=[str(file)],
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise DataError(
+            f"{file} must be a checkpoint of format {FORMAT}, got {found!r}",
+            "it was written by another version of longtail, or by something else",
+            "resume with the version that wrote it",
+            code="other-format",
+            paths=[str(file)],
+        )
+    return cast("Checkpoint", content)
+
+
+def check_fits(content: Checkpoint, *, classes: list[str], settings: Mapping[str, Any], where: str) -> None:
+    """Refuse a checkpoint of other classes or another model, naming the first difference in one line."""
+    theirs = content["classes"]
+    if theirs != classes:
+        pair = next(((a, b) for a, b in zip(theirs, classes, strict=False) if a != b), None)
+        seen = (
+            f"{pair[0]!r} where the data has {pair[1]!r}" if pair else f"{len(theirs)} where there are {len(classes)}"
+        )
+        raise DataError(f"{where} was trained on other classes: {seen}", code="other-classes")
+    for name in ("model", "method"):
+        if content["config"][name] != settings[name]:
+            ours, old = settings[name], content["config"][name]
+            key = next(k for k in sorted({*ours, *old}) if ours.get(k) != old.get(k))
+            raise DataError(
+                f"{where} has {name}.{key} = {old.get(key)!r}, the run asks for {ours.get(key)!r}", code="other-model"
+            )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

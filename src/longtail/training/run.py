@@ -1,0 +1,203 @@
+"""A run from settings to a finished folder."""
+
+import os
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.strategies.ddp import DDPStrategy
+
+from longtail._errors import LongtailError, UsageError
+from longtail.evaluation import Evaluation, evaluate, read_metrics, read_predictions, write_predictions
+from longtail.evaluation.report import Report, render_report
+from longtail.training.assembly import Parts, assemble
+from longtail.training.checkpoint import check_fits, load_checkpoint
+from longtail.training.config import FREE_ON_RESUME, RunConfig, build_config
+from longtail.training.exported_model import load_model, save_model
+from longtail.training.files import write_text
+from longtail.training.loop import Training
+from longtail.training.mixture import describe_mixture
+from longtail.training.run_folder import RunFolder, environment, image_names, next_folder
+from longtail.training.watcher import Watcher
+
+_PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Args:
+        path: its folder.
+        evaluation: its numbers on the test images.
+    """
+
+    path: Path
+    evaluation: Evaluation
+
+    @property
+    def metrics(self) -> dict[str, float | None]:
+        """The summary numbers by name; None where a group is empty."""
+        return self.evaluation.metrics
+
+    def _repr_html_(self) -> str:
+        return self.evaluation._repr_html_()
+
+
+def train(
+    config: RunConfig,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+) -> Run:
+    """Check, train, evaluate, report.
+
+    Args:
+        config: the settings.
+        out: the run's folder; `runs/NAME-N` if None.
+        resume: whether to go on from the checkpoint in `out`; without one the run starts.
+        watcher: is told what happens.
+    """
+    watcher = watcher or Watcher()
+    fabric = launch(config)
+    folder = RunFolder(Path(fabric.broadcast(str(out or next_folder(config.data)))))
+    if config.deterministic:
+        torch.use_deterministic_algorithms(True)
+    state = None
+    if resume and folder.has_checkpoint:
+        state, remark = load_checkpoint(folder.path)
+        if remark and fabric.is_global_zero:
+            watcher.say(remark)
+        check_settings(state["config"], config.as_dict())
+    parts = assemble(config)
+    settings = config.as_dict()
+    if state is not None:
+        check_fits(state, classes=list(parts.data.classes), settings=settings, where=str(folder.path))
+    elif fabric.is_global_zero:
+        if not resume or not folder.path.exists():
+            folder.create()
+        folder.write_config(settings)
+        folder.write_environment(command=shlex.join(sys.argv), device=str(fabric.device))
+        folder.write_split(parts.data)
+    fabric.barrier()
+    if fabric.is_global_zero:
+        for note in parts.data.notes:
+            watcher.say(note)
+        for problem in parts.data.problems:
+            watcher.say(problem.message)
+        folder.log(f"{'resumed' if state else 'started'}: {shlex.join(sys.argv)}")
+    training = Training(config, parts, folder, fabric, watcher)
+    if state is not None:
+        training.load(state)
+    try:
+        training.run()
+    except LongtailError as error:
+        if fabric.is_global_zero:
+            folder.log(str(error))
+        raise
+    logits, targets = training.predict(parts.data.test)
+    if fabric.is_global_zero:
+        save_model(folder.path / "model", training.evaluated_model, config, parts)
+        write_predictions(
+            folder.path / "predictions.csv",
+            paths=image_names(parts.data.test),
+            target=targets,
+            logits=logits,
+            classes=parts.data.classes,
+        )
+        write_report(folder, parts, training)
+        folder.finish()
+        folder.log("finished")
+    fabric.barrier()
+    return load_run(folder.path)
+
+
+def launch(config: RunConfig) -> Fabric:
+    """Fabric for this process: alone, started by torchrun or SLURM, or starting further processes itself."""
+    elastic = "TORCHELASTIC_RUN_ID" in os.environ
+    devices: int | str = config.devices
+    nodes = 1
+    if elastic:
+        local = int(os.environ["LOCAL_WORLD_SIZE"])
+        devices, nodes = local, int(os.environ["WORLD_SIZE"]) // local
+    accelerator = "auto" if torch.accelerator.is_available() else "cpu"
+    if devices == "auto":
+        devices = 1 if accelerator == "cpu" else torch.accelerator.device_count()
+    several = elastic or int(devices) * nodes > 1
+    # Each rank has the statistics of all already, so that buffers need not be sent around.
+    strategy: Any = DDPStrategy(broadcast_buffers=False, find_unused_parameters=True) if several else "auto"
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32"
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=int(devices),
+        num_nodes=nodes,
+        strategy=strategy,
+        precision=_PRECISIONS[precision],
+    )
+    fabric.launch()
+    return fabric
+
+
+def check_settings(old: dict[str, Any], new: dict[str, Any]) -> None:
+    """Refuse to resume with settings that change what comes out."""
+    changed = [name for name in new if name not in FREE_ON_RESUME and new[name] != old.get(name)]
+    if changed:
+        shown = ", ".join(f"{name} ({old.get(name)!r} to {new[name]!r})" for name in changed)
+        raise UsageError(
+            f"a resumed run cannot change {shown}",
+            "the result would be of neither setting",
+            f"leave them out, or start a new run; free to change are {', '.join(sorted(FREE_ON_RESUME))}",
+        )
+
+
+def write_report(folder: RunFolder, parts: Parts, training: Training) -> None:
+    """Write report.html of a run that has just ended."""
+    found = read_evaluation(folder, list(parts.data.classes), list(parts.data.class_counts))
+    config = training.config
+    report = Report(
+        evaluation=found,
+        title=folder.path.name,
+        summary=f"{config.method['name']} on {config.data}, {config.model.name}, {config.epochs} epochs",
+        selection="weights of the last epoch",
+        mixture=describe_mixture(training.evaluated_model, training.parts, training.fabric.device),
+        training=read_metrics(folder.path / "metrics.csv"),
+        problems=[problem.message for problem in parts.data.problems],
+        config=(folder.path / "config.yaml").read_text(encoding="utf-8"),
+        environment=_flat(environment(command="", device=str(training.fabric.device))),
+        command=f"longtail train --config {folder.path / 'config.yaml'}",
+    )
+    write_text(folder.path / "report.html", render_report(report))
+
+
+def read_evaluation(folder: RunFolder, classes: list[str], class_counts: list[int]) -> Evaluation:
+    """Measure the predictions of a run."""
+    predictions = read_predictions(folder.path / "predictions.csv", classes)
+    return evaluate(predictions.logits, predictions.target, class_counts, classes)
+
+
+def load_run(path: Path) -> Run:
+    """Read a finished run."""
+    folder = RunFolder(path)
+    folder.read_config()
+    saved = load_model(path / "model")
+    return Run(path, read_evaluation(folder, list(saved.classes), list(saved.class_counts)))
+
+
+def resume_config(path: Path, changes: dict[str, Any]) -> RunConfig:
+    """The settings of the run in `path`, with what may change on resuming changed."""
+    old = RunFolder(path).read_config()
+    config = build_config(old | changes, str(path / "config.yaml"))
+    check_settings(build_config(old, str(path / "config.yaml")).as_dict(), config.as_dict())
+    return config
+
+
+def _flat(environment: dict[str, Any]) -> dict[str, str]:
+    versions = {f"{name}": str(value) for name, value in environment.pop("versions").items()}
+    return {name: str(value) for name, value in environment.items() if value} | versions

@@ -1,0 +1,72 @@
+"""Reasons to stop a run between two steps: a signal, the clock; and the errors that end one."""
+
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import ClassVar, Self
+
+from longtail._errors import LongtailError
+
+
+class DivergedError(LongtailError):
+    """The loss is no number any more."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class MemoryFullError(LongtailError):
+    """The batch does not fit, however small its parts."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class StoppedError(LongtailError):
+    """The run was asked to stop, has saved itself and can be resumed."""
+
+    def __init__(self, reason: int, what: str, why: str = "", fix: str = "") -> None:
+        super().__init__(what, why, fix)
+        self.reason = reason
+        self.exit_code = 0 if reason == TIME_IS_UP else 128 + reason  # type: ignore[misc]  # by the signal
+
+
+TIME_IS_UP = -1
+
+
+class StopRequest:
+    """Note signals and the clock; the loop asks `reason` after each step. A second Ctrl-C stops at once.
+
+    Args:
+        max_minutes: after which `reason` says that time is up; None for never.
+    """
+
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self, max_minutes: float | None) -> None:
+        self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+        self._signal = 0
+        self._before: dict[int, object] = {}
+
+    @property
+    def reason(self) -> int:
+        """0 to go on, the number of a signal, or `TIME_IS_UP`."""
+        if self._signal:
+            return self._signal
+        late = self._deadline is not None and time.monotonic() > self._deadline
+        return TIME_IS_UP if late else 0
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        if self._signal == number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self._signal = number
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in self._SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned before
