@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Name: (function, what the list of commands says about it).
 COMMANDS = {
     "check": ("longtail.cli.check:check", "Look at a data set, without training: sizes, problems, advice."),
+    "train": ("longtail.cli.train:train", "Train on a data set, evaluate, and write a report."),
     "data": ("longtail.cli.data:app", "Fetch data sets."),
 }
 
@@ -44,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
 
     app = build_app()
     try:
-        result = app(list(arguments), exit_on_error=False, result_action="return_value")
+        result = app(_complete(list(arguments)), exit_on_error=False, result_action="return_value")
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except CycloptsError:
@@ -61,6 +62,17 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     except Exception:
         return _bug()
+
+
+def _complete(arguments: list[str]) -> list[str]:
+    """`--resume` alone stands for `--resume auto`."""
+    completed: list[str] = []
+    for number, argument in enumerate(arguments):
+        completed.append(argument)
+        following = arguments[number + 1] if number + 1 < len(arguments) else "--"
+        if argument == "--resume" and following.startswith("-"):
+            completed.append("auto")
+    return completed
 
 
 def build_app() -> "App":

@@ -109,11 +109,7 @@ def data_path(data: FoundData, place: Place) -> str:
 def _file(data: FoundData, place: Place) -> str:
     part = data.splits[place[0]]
     assert isinstance(part, FileList)
-    return (
-        f"{part.root}/{part.paths[place[1]]}"
-        if not part.paths[place[1]].startswith("/")
-        else part.paths[place[1]]
-    )
+    return f"{part.root}/{part.paths[place[1]]}" if not part.paths[place[1]].startswith("/") else part.paths[place[1]]
 
 
 def _same_rows(data: FoundData) -> list[list[int]]:
@@ -176,11 +172,7 @@ def _refuse_lost_classes(readable: FoundData, data: FoundData, broken: Sequence[
 
 def _odd(data: FoundData, places: Sequence[Place], looks: Sequence[Look]) -> list[Problem]:
     """Images that are converted on reading: not 8-bit RGB, or stored rotated."""
-    other = [
-        (place, seen)
-        for place, seen in zip(places, looks, strict=True)
-        if not seen.error and seen.mode != "RGB"
-    ]
+    other = [(place, seen) for place, seen in zip(places, looks, strict=True) if not seen.error and seen.mode != "RGB"]
     rotated = [place for place, seen in zip(places, looks, strict=True) if seen.rotated]
     problems = []
     if other:
@@ -197,9 +189,7 @@ def _single(data: FoundData) -> list[Problem]:
     single = tuple(name for name, count in zip(data.classes, data.class_counts, strict=True) if count == 1)
     if not single:
         return []
-    message = (
-        f"{len(single)} classes have one training image: trained on, but without a test split not measured"
-    )
+    message = f"{len(single)} classes have one training image: trained on, but without a test split not measured"
     return [Problem("one-image", message, single, "note")]
 
 

@@ -66,9 +66,7 @@ def number_classes(
         if unknown and not set(unknown) <= set(empty):
             _refuse_unknown(name, split, unknown, classes, ignore_unknown)
             count = sum(label not in number for _, label in files)
-            problems.append(
-                _left_out("unknown-class", f"{count} {split} images of untrained classes", unknown)
-            )
+            problems.append(_left_out("unknown-class", f"{count} {split} images of untrained classes", unknown))
         known = [(path, number[label]) for path, label in files if label in number]
         targets = np.array([label for _, label in known], dtype=np.int64)
         if known:
@@ -92,9 +90,7 @@ def missing_from_test(classes: Sequence[str], splits: Mapping[SplitName, FileLis
     return problems
 
 
-def _refuse_unknown(
-    name: str, split: str, unknown: Sequence[str], classes: Sequence[str], ignore: bool
-) -> None:
+def _refuse_unknown(name: str, split: str, unknown: Sequence[str], classes: Sequence[str], ignore: bool) -> None:
     if ignore:
         return
     near = {label: difflib.get_close_matches(label, classes, n=1) for label in unknown}

@@ -44,9 +44,7 @@ class Loader:
         pin_memory: bool = False,
     ) -> None:
         if len(images) != len(sampler.targets):
-            raise ValueError(
-                f"sampler must be of the {len(images)} images, got one of {len(sampler.targets)}"
-            )
+            raise ValueError(f"sampler must be of the {len(images)} images, got one of {len(sampler.targets)}")
         if workers < 0:
             raise ValueError(f"workers must be 0 or more, got {workers}")
         self.images, self.sampler = images, sampler
@@ -93,9 +91,7 @@ class Loader:
         """Go on after the last batch that `state` has seen."""
         for name, value in self._identity().items():
             if state[name] != value:
-                raise ValueError(
-                    f"{name} must be that of the run that is resumed, {state[name]}, got {value}"
-                )
+                raise ValueError(f"{name} must be that of the run that is resumed, {state[name]}, got {value}")
         self.set_epoch(state["epoch"])
         self._resumed = (state["epoch"], state["batch"])
         self._seen = state["batch"]

@@ -37,9 +37,7 @@ def random_bits(*words: Words) -> NDArray[np.uint64]:
     state = np.zeros(1, np.uint64)
     for word in words:
         # Through int64, so that a negative seed wraps around instead of raising.
-        state = _mix(
-            state + _GOLDEN * (np.atleast_1d(np.asarray(word, np.int64)).astype(np.uint64) + np.uint64(1))
-        )
+        state = _mix(state + _GOLDEN * (np.atleast_1d(np.asarray(word, np.int64)).astype(np.uint64) + np.uint64(1)))
     return state
 
 

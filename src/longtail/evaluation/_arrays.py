@@ -44,9 +44,7 @@ def as_target(target: npt.ArrayLike, *, num_images: int, num_classes: int, name:
     """`target` as an (N,) array of class indices."""
     values = _to_numpy(target)
     if values.shape != (num_images,):
-        raise ValueError(
-            f"{name} must have one label for each of {num_images} images, got shape {values.shape}"
-        )
+        raise ValueError(f"{name} must have one label for each of {num_images} images, got shape {values.shape}")
     if not np.issubdtype(values.dtype, np.integer):
         raise TypeError(f"{name} must hold class indices (integers), got {values.dtype}")
     if values.min() < 0 or values.max() >= num_classes:
@@ -58,9 +56,7 @@ def as_class_names(classes: Sequence[str] | None, *, num_classes: int) -> tuple[
     """`classes` as unique names; the indices as names where there are none."""
     names = tuple(str(k) for k in range(num_classes)) if classes is None else tuple(classes)
     if len(names) != num_classes:
-        raise ValueError(
-            f"classes must name each of the {num_classes} columns of logits, got {len(names)} names"
-        )
+        raise ValueError(f"classes must name each of the {num_classes} columns of logits, got {len(names)} names")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"classes must be unique, got {twice!r} twice")

@@ -48,9 +48,7 @@ def _order(wanted: tuple[str, ...], given: tuple[str, ...], what: str, name: str
         raise ValueError(f"{name} lists {twice!r} more than once; each must stand once to be compared")
     missing = [item for item in wanted if item not in place]
     if missing:
-        raise ValueError(
-            f"runs must be of the same data: {name} lacks {len(missing)} {what}, first {missing[0]!r}"
-        )
+        raise ValueError(f"runs must be of the same data: {name} lacks {len(missing)} {what}, first {missing[0]!r}")
     if len(given) > len(wanted):
         known = set(wanted)
         extra = next(item for item in given if item not in known)

@@ -43,9 +43,7 @@ class Estimate:
     high: float | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.value:.4f}" if self.low is None else f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
-        )
+        return f"{self.value:.4f}" if self.low is None else f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
 def choose_resampling(target: Ints) -> Resampling:

@@ -158,9 +158,7 @@ def compare_runs(
     return Comparison(
         evaluations=evaluations,
         differences=_differences(images, labels, how),
-        class_differences=tuple(
-            d for name in others for d in _by_class(name, images[baseline], images[name])
-        ),
+        class_differences=tuple(d for name in others for d in _by_class(name, images[baseline], images[name])),
         bootstrap=how,
     )
 

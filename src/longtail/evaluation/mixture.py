@@ -39,9 +39,7 @@ class MixtureLayer:
         if not math.isclose(sum(self.priors), 1, abs_tol=1e-3):
             raise ValueError(f"priors of {self.name} must sum to 1, got {sum(self.priors):.4g}")
         if {len(row) for row in (self.distances, *self.distances)} != {components}:
-            raise ValueError(
-                f"distances of {self.name} must be {components} by {components}, one for each pair"
-            )
+            raise ValueError(f"distances of {self.name} must be {components} by {components}, one for each pair")
         if {len(row) for row in self.usage if row is not None} - {components}:
             raise ValueError(f"usage of {self.name} must have {components} components in each row")
 

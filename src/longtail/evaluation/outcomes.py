@@ -37,9 +37,7 @@ class Outcomes:
         return len(self.target)
 
 
-def outcomes(
-    logits: Floats, target: Ints, groups: Mapping[Group, Sequence[int]], *, bins: int = 15
-) -> Outcomes:
+def outcomes(logits: Floats, target: Ints, groups: Mapping[Group, Sequence[int]], *, bins: int = 15) -> Outcomes:
     """Reduce logits (N, K) to what the summary numbers need of each image."""
     num_classes = logits.shape[1]
     class_group = np.zeros(num_classes, dtype=np.int64)
@@ -80,9 +78,7 @@ def statistics(images: Outcomes, rows: Ints) -> dict[str, npt.NDArray[np.float64
     size = len(GROUPS) * images.bins
     slot = images.group * images.bins + bin_index(images.confidence, images.bins)
     excess = (images.correct - images.confidence)[rows]
-    gap = np.bincount(
-        (slot[rows] + offset * size).ravel(), weights=excess.ravel(), minlength=resamples * size
-    )
+    gap = np.bincount((slot[rows] + offset * size).ravel(), weights=excess.ravel(), minlength=resamples * size)
     gap = gap.reshape(resamples, len(GROUPS), images.bins)
 
     result = {

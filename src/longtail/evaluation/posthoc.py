@@ -61,9 +61,7 @@ def adjust_logits(logits: npt.ArrayLike, class_counts: Iterable[int], tau: float
     values = as_logits(logits)
     counts = ClassCounts(class_counts)
     if len(counts) != values.shape[1]:
-        raise ValueError(
-            f"class_counts must have one number for each of {values.shape[1]} classes, got {len(counts)}"
-        )
+        raise ValueError(f"class_counts must have one number for each of {values.shape[1]} classes, got {len(counts)}")
     if min(counts) == 0:
         raise ValueError(
             f"class_counts must be at least 1 for logit adjustment, but class {list(counts).index(0)} has 0: "

@@ -97,9 +97,7 @@ def read_predictions(file: str | os.PathLike[str], classes: Sequence[str]) -> Pr
             row = _decode(line["logits"], where=where, num_classes=len(names))
             for column in ("target", "prediction"):
                 if line[column] not in index:
-                    raise ValueError(
-                        f"{where}: {column} {line[column]!r} is not among the run's {len(names)} classes"
-                    )
+                    raise ValueError(f"{where}: {column} {line[column]!r} is not among the run's {len(names)} classes")
             if names[int(row.argmax())] != line["prediction"]:
                 raise ValueError(
                     f"{where}: the largest logit is that of {names[int(row.argmax())]!r} but the prediction "
@@ -109,9 +107,7 @@ def read_predictions(file: str | os.PathLike[str], classes: Sequence[str]) -> Pr
             target.append(index[line["target"]])
             rows.append(row)
     if not rows:
-        raise ValueError(
-            f"{file} must hold at least one prediction, got none; the run may have been cut short"
-        )
+        raise ValueError(f"{file} must hold at least one prediction, got none; the run may have been cut short")
     logits = as_logits(np.stack(rows), name=f"logits of {file}")
     return Predictions(tuple(paths), np.array(target, dtype=np.int64), logits, names)
 
@@ -120,13 +116,9 @@ def _decode(text: str | None, *, where: str, num_classes: int) -> npt.NDArray[np
     try:
         row = np.frombuffer(base64.b64decode(text or "", validate=True), dtype="<f4")
     except (binascii.Error, ValueError) as error:
-        raise ValueError(
-            f"{where}: logits must be base64 of float32 ({error}); the file may be cut off"
-        ) from error
+        raise ValueError(f"{where}: logits must be base64 of float32 ({error}); the file may be cut off") from error
     if len(row) != num_classes:
-        raise ValueError(
-            f"{where}: logits must have one number for each of {num_classes} classes, got {len(row)}"
-        )
+        raise ValueError(f"{where}: logits must have one number for each of {num_classes} classes, got {len(row)}")
     return row
 
 

@@ -130,9 +130,7 @@ class Evaluation:
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             found = data.get("format") if isinstance(data, dict) else type(data).__name__
-            raise ValueError(
-                f"text must be an evaluation of format {FORMAT}, got {found!r}; evaluate the run again"
-            )
+            raise ValueError(f"text must be an evaluation of format {FORMAT}, got {found!r}; evaluate the run again")
         del data["format"]
         for name in ("top1", "top5", "balanced", "head_tail_gap", "ece"):
             data[name] = _estimate(data[name])
@@ -147,9 +145,7 @@ class Evaluation:
         shots = {f"{name} ({group.classes} classes)": group.accuracy for name, group in self.groups.items()}
         rows = {"balanced accuracy": self.balanced, **shots, "top-1": self.top1, "top-5": self.top5}
         rows |= {"head-tail gap": self.head_tail_gap, "ECE": self.ece}
-        cells = "".join(
-            f"<tr><td>{html.escape(name)}</td><td>{_cell(e)}</td></tr>" for name, e in rows.items()
-        )
+        cells = "".join(f"<tr><td>{html.escape(name)}</td><td>{_cell(e)}</td></tr>" for name, e in rows.items())
         worst = html.escape(self.classes[self.worst_class].name)
         return (
             f"<table><caption>{self.images} test images, {self.measured} of {len(self.classes)} classes "
@@ -162,9 +158,7 @@ def _cell(estimate: Estimate | None) -> str:
         return "–"
     if estimate.low is None or estimate.high is None:
         return f"{100 * estimate.value:.1f} %"
-    return (
-        f"{100 * estimate.value:.1f} % <small>{100 * estimate.low:.1f} to {100 * estimate.high:.1f}</small>"
-    )
+    return f"{100 * estimate.value:.1f} % <small>{100 * estimate.low:.1f} to {100 * estimate.high:.1f}</small>"
 
 
 def _estimate(data: dict[str, Any] | None) -> Estimate | None:

@@ -104,18 +104,12 @@ def shifted_accuracy(
     counts = ClassCounts(class_counts)
     prior = np.array(counts.priors) if model_prior == "train" else np.full(len(counts), 1 / len(counts))
     if prior.min() == 0:
-        raise ValueError(
-            f"class_counts must be at least 1 with model_prior='train', but class {prior.argmin()} has 0"
-        )
+        raise ValueError(f"class_counts must be at least 1 with model_prior='train', but class {prior.argmin()} has 0")
     cases: list[tuple[Direction | Literal["uniform"], float, Floats]] = [
-        ("forward", factor, shifted_prior(counts, "forward", factor))
-        for factor in sorted(imbalance_factors)[::-1]
+        ("forward", factor, shifted_prior(counts, "forward", factor)) for factor in sorted(imbalance_factors)[::-1]
     ]
     cases.append(("uniform", 1.0, np.full(len(counts), 1 / len(counts))))
-    cases += [
-        ("backward", factor, shifted_prior(counts, "backward", factor))
-        for factor in sorted(imbalance_factors)
-    ]
+    cases += [("backward", factor, shifted_prior(counts, "backward", factor)) for factor in sorted(imbalance_factors)]
     return tuple(
         ShiftedAccuracy(
             direction,

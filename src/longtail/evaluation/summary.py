@@ -60,9 +60,7 @@ def evaluate(
     names = as_class_names(classes, num_classes=num_classes)
     counts = ClassCounts(class_counts)
     if len(counts) != num_classes:
-        raise ValueError(
-            f"class_counts must have one number for each of {num_classes} classes, got {len(counts)}"
-        )
+        raise ValueError(f"class_counts must have one number for each of {num_classes} classes, got {len(counts)}")
     groups = counts.groups(many=many, few=few)
 
     images = outcomes(logits, target, groups, bins=bins)
@@ -101,8 +99,7 @@ def evaluate(
         reliability=reliability(images.confidence, images.correct.astype(float), bins=bins),
         worst_class=_worst(recall, counts),
         confusions=tuple(
-            (int(t), int(p), int(n))
-            for t, p, n in zip(true, predicted, confusion[true, predicted], strict=True)
+            (int(t), int(p), int(n)) for t, p, n in zip(true, predicted, confusion[true, predicted], strict=True)
         ),
         bootstrap=how,
     )
@@ -112,9 +109,7 @@ def _estimates(images: Outcomes, how: Bootstrap) -> dict[str, Estimate | None]:
     point = statistics(images, np.arange(len(images))[None])
     drawn = [
         statistics(images, rows)
-        for rows in resample(
-            images.target, replicates=how.replicates, resampling=how.resampling, seed=how.seed
-        )
+        for rows in resample(images.target, replicates=how.replicates, resampling=how.resampling, seed=how.seed)
     ]
     result: dict[str, Estimate | None] = {}
     for name, value in point.items():

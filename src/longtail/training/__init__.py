@@ -1,7 +1,22 @@
-"""Training runs: the one place that imports Lightning."""
+"""Training runs: the one place that imports Lightning.
 
-from longtail.training.config import ModelConfig, OptimConfig, RunConfig, build_config
-from longtail.training.run import Run, load_run, train
-from longtail.training.watcher import Watcher
+Names are imported on first use: settings can be read without torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from longtail.training.config import ModelConfig, OptimConfig, RunConfig, build_config
+    from longtail.training.run import Run, load_run, train
+    from longtail.training.watcher import Watcher
 
 __all__ = ["ModelConfig", "OptimConfig", "Run", "RunConfig", "Watcher", "build_config", "load_run", "train"]
+
+_HOME = {"Run": "run", "load_run": "run", "train": "run", "Watcher": "watcher"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'longtail.training' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"longtail.training.{_HOME.get(name, 'config')}"), name)

@@ -42,7 +42,7 @@ def resolve(
         environment: variables; those of the process if None.
         budget: "paper", or "quick", which keeps a twentieth of the recipe's epochs.
     """
-    given = _without_none(flags)
+    given = without_none(flags)
     for text in overrides:
         given = merge(given, parse_override(text))
     variables = from_environment(os.environ if environment is None else environment)
@@ -127,8 +127,9 @@ def _method_name(settings: Mapping[str, Any]) -> str:
     return str(_as_method(settings.get("method")).get("name", "compound_bn"))
 
 
-def _without_none(settings: Mapping[str, Any]) -> Settings:
-    cleaned = {k: _without_none(v) if isinstance(v, Mapping) else v for k, v in settings.items() if v is not None}
+def without_none(settings: Mapping[str, Any]) -> Settings:
+    """Leave out what was not given."""
+    cleaned = {k: without_none(v) if isinstance(v, Mapping) else v for k, v in settings.items() if v is not None}
     return {k: v for k, v in cleaned.items() if v != {}}
 
 

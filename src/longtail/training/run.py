@@ -11,16 +11,17 @@ import torch
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 
-from longtail._errors import LongtailError, UsageError
+from longtail._errors import LongtailError
 from longtail.evaluation import Evaluation, evaluate, read_metrics, read_predictions, write_predictions
 from longtail.evaluation.report import Report, render_report
 from longtail.training.assembly import Parts, assemble
 from longtail.training.checkpoint import check_fits, load_checkpoint
-from longtail.training.config import FREE_ON_RESUME, RunConfig, build_config
+from longtail.training.config import RunConfig
 from longtail.training.exported_model import load_model, save_model
 from longtail.training.files import write_text
 from longtail.training.loop import Training
 from longtail.training.mixture import describe_mixture
+from longtail.training.resuming import check_settings, read_config
 from longtail.training.run_folder import RunFolder, environment, image_names, next_folder
 from longtail.training.watcher import Watcher
 
@@ -145,18 +146,6 @@ def launch(config: RunConfig) -> Fabric:
     return fabric
 
 
-def check_settings(old: dict[str, Any], new: dict[str, Any]) -> None:
-    """Refuse to resume with settings that change what comes out."""
-    changed = [name for name in new if name not in FREE_ON_RESUME and new[name] != old.get(name)]
-    if changed:
-        shown = ", ".join(f"{name} ({old.get(name)!r} to {new[name]!r})" for name in changed)
-        raise UsageError(
-            f"a resumed run cannot change {shown}",
-            "the result would be of neither setting",
-            f"leave them out, or start a new run; free to change are {', '.join(sorted(FREE_ON_RESUME))}",
-        )
-
-
 def write_report(folder: RunFolder, parts: Parts, training: Training) -> None:
     """Write report.html of a run that has just ended."""
     found = read_evaluation(folder, list(parts.data.classes), list(parts.data.class_counts))
@@ -184,18 +173,9 @@ def read_evaluation(folder: RunFolder, classes: list[str], class_counts: list[in
 
 def load_run(path: Path) -> Run:
     """Read a finished run."""
-    folder = RunFolder(path)
-    folder.read_config()
+    read_config(path)
     saved = load_model(path / "model")
-    return Run(path, read_evaluation(folder, list(saved.classes), list(saved.class_counts)))
-
-
-def resume_config(path: Path, changes: dict[str, Any]) -> RunConfig:
-    """The settings of the run in `path`, with what may change on resuming changed."""
-    old = RunFolder(path).read_config()
-    config = build_config(old | changes, str(path / "config.yaml"))
-    check_settings(build_config(old, str(path / "config.yaml")).as_dict(), config.as_dict())
-    return config
+    return Run(path, read_evaluation(RunFolder(path), list(saved.classes), list(saved.class_counts)))
 
 
 def _flat(environment: dict[str, Any]) -> dict[str, str]:

@@ -74,21 +74,6 @@ class RunFolder:
         """Write config.yaml."""
         write_text(self.path / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
 
-    def read_config(self) -> dict[str, Any]:
-        """Read config.yaml back."""
-        file = self.path / "config.yaml"
-        if not file.is_file():
-            raise DataError(
-                f"{self.path} is no run: it has no config.yaml",
-                "a run folder is what `longtail train` writes",
-                "`longtail list runs` shows those that there are",
-                code="no-run",
-            )
-        settings = yaml.safe_load(file.read_text(encoding="utf-8"))
-        if not isinstance(settings, dict):
-            raise DataError(f"{file} is broken: it holds no settings", code="broken-config")
-        return settings
-
     def write_environment(self, *, command: str, device: str) -> None:
         """Write env.json."""
         write_text(self.path / "env.json", json.dumps(environment(command=command, device=device), indent=1) + "\n")

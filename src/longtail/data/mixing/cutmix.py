@@ -34,9 +34,7 @@ def cutmix(images: Tensor, target: Tensor, *, alpha: float = 1.0, generator: tor
     mixed = images.clone()
     mixed[:, :, top:bottom, left:right] = images[partners, :, top:bottom, left:right]
     weight = 1 - (bottom - top) * (right - left) / (height * width)
-    return Mixed(
-        mixed, target, target[partners], images.new_full((len(target),), weight, dtype=torch.float32)
-    )
+    return Mixed(mixed, target, target[partners], images.new_full((len(target),), weight, dtype=torch.float32))
 
 
 def _span(place: float, side: float, size: int) -> tuple[int, int]:

@@ -91,18 +91,14 @@ def shuffled(count: int, turn: int, *, seed: int, epoch: int) -> NDArray[np.int6
     return permutation(count, seed, epoch, _SHUFFLE, turn)
 
 
-def draw_classes(
-    probabilities: NDArray[np.float64], count: int, *, seed: int, epoch: int
-) -> NDArray[np.int64]:
+def draw_classes(probabilities: NDArray[np.float64], count: int, *, seed: int, epoch: int) -> NDArray[np.int64]:
     """`count` independent draws of a class."""
     edges = np.cumsum(probabilities)
     # The last edge may fall short of 1 by rounding, and a draw above it has no class.
     return np.searchsorted(edges[:-1], uniform(seed, epoch, _CLASS, np.arange(count)), side="right")
 
 
-def deal_images(
-    classes: NDArray[np.int64], targets: NDArray[np.int64], *, seed: int, epoch: int
-) -> NDArray[np.int64]:
+def deal_images(classes: NDArray[np.int64], targets: NDArray[np.int64], *, seed: int, epoch: int) -> NDArray[np.int64]:
     """An image for each of `classes`: the shuffled images of the class in turn, then shuffled anew."""
     by_class = np.argsort(targets, kind="stable")
     order = np.argsort(classes, kind="stable")

@@ -29,9 +29,7 @@ class ProgressiveSampler(EpochSampler):
     ) -> None:
         if epochs is None:
             raise ValueError("epochs must be given to the progressive sampler: it changes over the training")
-        super().__init__(
-            targets, seed=seed, rank=rank, world_size=world_size, epochs=epochs, num_samples=num_samples
-        )
+        super().__init__(targets, seed=seed, rank=rank, world_size=world_size, epochs=epochs, num_samples=num_samples)
         self._last = epochs
 
     def order(self, epoch: int, /) -> NDArray[np.int64]:

@@ -72,9 +72,7 @@ def _affine(
     shear: tuple[float, float] = (0.0, 0.0),
     center: list[float] | None = None,
 ) -> Tensor:
-    moved: Tensor = F.affine(
-        image, angle=0.0, translate=list(translate), scale=1.0, shear=list(shear), center=center
-    )
+    moved: Tensor = F.affine(image, angle=0.0, translate=list(translate), scale=1.0, shear=list(shear), center=center)
     return moved
 
 

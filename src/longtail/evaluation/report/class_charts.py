@@ -100,8 +100,7 @@ def accuracy_by_size(found: Evaluation, *, width: float) -> Markup:
         parts += _group_mean(found, group, members, plot)
         if len(found.classes) <= NAMES_UP_TO:
             whiskers = "".join(
-                f"M{number(_x(plot, c))} {number(plot.y(c.low or 0))}V{number(plot.y(c.high or 0))}"
-                for c in members
+                f"M{number(_x(plot, c))} {number(plot.y(c.low or 0))}V{number(plot.y(c.high or 0))}" for c in members
             )
             parts.append(path(whiskers, f"whisker {group}"))
         if titled:
@@ -109,9 +108,7 @@ def accuracy_by_size(found: Evaluation, *, width: float) -> Markup:
         else:
             parts.append(path("".join(_marker(plot, c) for c in members), f"mark {group} {dense}"))
     means = "; ".join(
-        f"{name} {percent(g.accuracy.value)} per cent"
-        for name, g in found.groups.items()
-        if g.accuracy is not None
+        f"{name} {percent(g.accuracy.value)} per cent" for name, g in found.groups.items() if g.accuracy is not None
     )
     label = f"Recall of each class against its number of training images. Group means: {means}."
     return svg(parts, width=width, height=plot.bottom + 42, label=label)
@@ -119,9 +116,7 @@ def accuracy_by_size(found: Evaluation, *, width: float) -> Markup:
 
 def describe(c: ClassResult) -> str:
     """One class in one line, for the pointer."""
-    recall = (
-        "not measured" if c.recall is None else f"recall {percent(c.recall)} % of {c.support} test images"
-    )
+    recall = "not measured" if c.recall is None else f"recall {percent(c.recall)} % of {c.support} test images"
     return f"{shorten(c.name, 60)}: {c.train:,} training images, {recall}"
 
 
@@ -198,11 +193,7 @@ def _marker(plot: Panel, c: ClassResult) -> str:
     x, y = number(_x(plot, c)), number(plot.y(c.recall or 0.0))
     if c.group == "many":
         return f"M{x} {y}m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z"
-    return (
-        f"M{x} {y}m0-4.5l4.5 4.5l-4.5 4.5l-4.5-4.5z"
-        if c.group == "medium"
-        else f"M{x} {y}m0-4.5l4.3 7.6h-8.6z"
-    )
+    return f"M{x} {y}m0-4.5l4.5 4.5l-4.5 4.5l-4.5-4.5z" if c.group == "medium" else f"M{x} {y}m0-4.5l4.3 7.6h-8.6z"
 
 
 def _spaced(marks: Sequence[int], plot: Panel) -> list[int]:

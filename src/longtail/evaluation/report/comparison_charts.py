@@ -24,18 +24,14 @@ def difference_chart(comparison: Comparison, run: str, *, width: float) -> Marku
     parts = []
     for mark in marks:
         x = number(plot.x(mark))
-        parts.append(
-            path(f"M{x} {number(plot.top)}V{number(plot.bottom)}", "diagonal" if mark == 0 else "rule")
-        )
+        parts.append(path(f"M{x} {number(plot.top)}V{number(plot.bottom)}", "diagonal" if mark == 0 else "rule"))
     parts += x_axis(plot, marks, [_sign(mark) for mark in marks])
     for i, d in enumerate(rows):
         y = plot.top + _ROW * (i + 0.5)
         kind = {"better": "better", "worse": "worse"}.get(d.verdict, "muted")
         parts.append(text(left - 12, y + 4, label(d.metric).removesuffix(" accuracy"), anchor="end"))
         if d.low is not None and d.high is not None:
-            parts.append(
-                path(f"M{number(plot.x(d.low))} {number(y)}H{number(plot.x(d.high))}", f"range {kind}")
-            )
+            parts.append(path(f"M{number(plot.x(d.low))} {number(y)}H{number(plot.x(d.high))}", f"range {kind}"))
         x = number(plot.x(d.value))
         parts.append(path(f"M{x} {number(y)}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z", f"mark {kind}"))
     parts.append(text(plot.right, plot.bottom + 34, "points", anchor="end", kind="axis"))
@@ -59,9 +55,7 @@ def class_changes(first: Evaluation, changes: Sequence[ClassDifference], run: st
     for d in changes:
         y, zero = plot.y(d.value), plot.y(0)
         left = plot.x(order[d.class_index] + 0.5) - bar / 2
-        data[first.classes[d.class_index].group] += (
-            box(left, min(y, zero), bar, abs(y - zero)) if d.value else ""
-        )
+        data[first.classes[d.class_index].group] += box(left, min(y, zero), bar, abs(y - zero)) if d.value else ""
     marks = ticks(-reach, reach)
     parts = [
         text(0, 12, "Change of recall, points", kind="axis"),

@@ -73,9 +73,7 @@ def weights_bar(layer: MixtureLayer) -> Markup:
     """The priors of a layer's components side by side."""
     parts, x = [], 0.0
     for j, prior in enumerate(layer.priors):
-        parts.append(
-            path(box(x, 0, 120 * prior, 14), f"part part{j % 4}", title=f"component {j + 1}: {prior:.1%}")
-        )
+        parts.append(path(box(x, 0, 120 * prior, 14), f"part part{j % 4}", title=f"component {j + 1}: {prior:.1%}"))
         x += 120 * prior
     label = f"Weights of {layer.name}: " + ", ".join(f"{prior:.1%}" for prior in layer.priors)
     return svg(parts, width=120, height=14, label=label, kind="strip")

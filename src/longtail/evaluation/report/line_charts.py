@@ -53,9 +53,7 @@ def reliability_chart(found: Reliability, *, name: str, kind: str) -> Markup:
     share = Panel(30, 146, _SIZE - 40, 22, (0.0, 1.0), (0.0, float(max(found.counts) or 1)))
     bins = len(found.counts)
     accuracy = gap = images = ""
-    for b, (count, confidence, right) in enumerate(
-        zip(found.counts, found.confidence, found.accuracy, strict=True)
-    ):
+    for b, (count, confidence, right) in enumerate(zip(found.counts, found.confidence, found.accuracy, strict=True)):
         x, width = plot.x(b / bins) + 0.5, plot.width / bins - 1
         images += box(x, share.y(count), width, share.bottom - share.y(count))
         if confidence is None or right is None:
@@ -98,9 +96,7 @@ def training_curves(rows: Sequence[Row]) -> list[Curves]:
 def sweep_chart(choice: Choice) -> Markup:
     """The validation score of every value tried, with the chosen one marked."""
     series = (Series(choice.criterion, "accent", choice.tried),)
-    return _curves(
-        f"{choice.criterion} on validation images", series, choice.parameter, mark=choice.value, share=True
-    )
+    return _curves(f"{choice.criterion} on validation images", series, choice.parameter, mark=choice.value, share=True)
 
 
 def shift_chart(results: Sequence[ShiftedAccuracy]) -> Curves:
@@ -118,9 +114,7 @@ def shift_chart(results: Sequence[ShiftedAccuracy]) -> Curves:
             tuple((float(i), r.accuracy_known_prior) for i, r in zip(positions, results, strict=True)),
         ),
     )
-    names = [
-        f"{r.direction[0].upper()}{r.imbalance_factor:g}" if r.imbalance_factor > 1 else "1" for r in results
-    ]
+    names = [f"{r.direction[0].upper()}{r.imbalance_factor:g}" if r.imbalance_factor > 1 else "1" for r in results]
     chart = _curves("Accuracy under a shifted test set", series, "", names=names, share=True)
     return Curves("Accuracy, %", series, chart)
 
@@ -138,10 +132,7 @@ def _series(rows: Sequence[Row], key: str, axis: str | None, members: Sequence[s
     step = max(1, len(points) // _POINTS)
     group = next((g for g in GROUPS if key.endswith(f"_{g}")), None)
     others = [m for m in members if not m.endswith(tuple(f"_{g}" for g in GROUPS))]
-    kind = (
-        group
-        or ("accent", "ink", "muted", "ink dashed", "accent dashed", "muted dashed")[others.index(key) % 6]
-    )
+    kind = group or ("accent", "ink", "muted", "ink dashed", "accent dashed", "muted dashed")[others.index(key) % 6]
     return Series(key, kind, tuple(points[::step] + points[-1:] if step > 1 else points))
 
 

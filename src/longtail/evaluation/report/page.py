@@ -52,9 +52,7 @@ def render_report(report: Report) -> str:
         blocks=heatmap.block_chart(found) if len(order) > heatmap.FULL_UP_TO else None,
         confusions=_top_confusions(found) if len(order) > heatmap.FULL_UP_TO else [],
         reliability=_reliability(found),
-        sweeps=[
-            line_charts.sweep_chart(p.choice) if len(p.choice.tried) > 1 else None for p in report.posthoc
-        ],
+        sweeps=[line_charts.sweep_chart(p.choice) if len(p.choice.tried) > 1 else None for p in report.posthoc],
         shift=line_charts.shift_chart(report.shifted) if report.shifted else None,
         collapse=collapse_sentence(tuple(report.mixture)) if report.mixture else "",
         weights=[heatmap.weights_bar(layer) for layer in report.mixture],
@@ -78,13 +76,10 @@ def render_comparison(comparison: Comparison, *, title: str = "Comparison of run
         names=[c.name for c in first.classes],
         shown={name: comparison.shown(name) for name in others},
         differences={name: [d for d in comparison.differences if d.run == name] for name in others},
-        charts={
-            name: [difference_chart(comparison, name, width=w) for w in (WIDE, NARROW)] for name in others
-        },
+        charts={name: [difference_chart(comparison, name, width=w) for w in (WIDE, NARROW)] for name in others},
         changes=changes,
         change_charts={
-            name: [class_changes(first, changes[name], name, width=w) for w in (WIDE, NARROW)]
-            for name in others
+            name: [class_changes(first, changes[name], name, width=w) for w in (WIDE, NARROW)] for name in others
         },
     )
 

@@ -96,9 +96,7 @@ def path(data: str, kind: str, *, title: str = "") -> str:
     if not data:
         return ""
     inner = f"<title>{escape(title)}</title>" if title else ""
-    return (
-        f'<path class="{kind}" d="{data}">{inner}</path>' if inner else f'<path class="{kind}" d="{data}"/>'
-    )
+    return f'<path class="{kind}" d="{data}">{inner}</path>' if inner else f'<path class="{kind}" d="{data}"/>'
 
 
 def line(points: Sequence[tuple[float, float]]) -> str:
@@ -123,9 +121,7 @@ def y_axis(panel: Panel, values: Iterable[float], labels: Iterable[str]) -> list
 
 def x_axis(panel: Panel, values: Iterable[float], labels: Iterable[str]) -> list[str]:
     """Labels under the panel."""
-    return [
-        text(panel.x(v), panel.bottom + 16, t, anchor="middle") for v, t in zip(values, labels, strict=True)
-    ]
+    return [text(panel.x(v), panel.bottom + 16, t, anchor="middle") for v, t in zip(values, labels, strict=True)]
 
 
 def ticks(low: float, high: float, count: int = 4) -> list[float]:

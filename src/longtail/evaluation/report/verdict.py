@@ -31,14 +31,10 @@ def remarks(found: Evaluation) -> list[str]:
     total = len(found.classes)
     never = sum(c.recall == 0 for c in found.classes)
     if never:
-        said.append(
-            f"{never:,} of {found.measured:,} classes {'is' if never == 1 else 'are'} never recognised."
-        )
+        said.append(f"{never:,} of {found.measured:,} classes {'is' if never == 1 else 'are'} never recognised.")
     unpredicted = sum(c.predicted == 0 for c in found.classes)
     if unpredicted:
-        said.append(
-            f"{unpredicted:,} of {total:,} classes {'is' if unpredicted == 1 else 'are'} never predicted."
-        )
+        said.append(f"{unpredicted:,} of {total:,} classes {'is' if unpredicted == 1 else 'are'} never predicted.")
     if found.measured < total:
         missing = total - found.measured
         said.append(
@@ -48,9 +44,7 @@ def remarks(found: Evaluation) -> list[str]:
     if found.images < 2:
         said.append("One test image gives no interval.")
     if found.ece.value > POORLY_CALIBRATED:
-        said.append(
-            f"The model is {_bias(found)}: its confidence is off by {100 * found.ece.value:.0f} points."
-        )
+        said.append(f"The model is {_bias(found)}: its confidence is off by {100 * found.ece.value:.0f} points.")
     return said
 
 

@@ -1,0 +1,90 @@
+"""What `longtail train` shows: a bar with the epoch, the loss and how the groups fare; plain lines elsewhere."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from longtail.training.watcher import Watcher
+
+_SHORT = {
+    "accuracy": "all",
+    "balanced": "bal",
+    "accuracy_many": "many",
+    "accuracy_medium": "med",
+    "accuracy_few": "few",
+}
+
+
+class TrainingScreen(Watcher):
+    """Shows a run on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        # torchrun's other ranks say nothing.
+        self.is_first_rank = os.environ.get("RANK", "0") == "0"
+        self._console = Console(file=sys.stderr, quiet=not self.is_first_rank)
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[shown]}"),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal or not self.is_first_rank,
+        )
+        self._task = self._bar.add_task("training", total=None, epoch="", shown="")
+        self._epochs = self._steps = self._images = 0
+        self._since = time.monotonic()
+        self._accuracies = ""
+
+    def say(self, message: str) -> None:
+        """Print a line."""
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def start(self, *, epochs: int, steps: int, epoch: int) -> None:
+        """Show the bar."""
+        self._epochs, self._steps, self._since, self._images = epochs, steps, time.monotonic(), 0
+        self._bar.update(self._task, total=epochs * steps, completed=epoch * steps, epoch=f"{epoch + 1}/{epochs}")
+        self._bar.start()
+
+    def step(self, *, epoch: int, batch: int, loss: float, lr: float, images: int) -> None:
+        """Move the bar."""
+        self._images += images
+        speed = self._images / max(time.monotonic() - self._since, 1e-9)
+        self._bar.update(
+            self._task,
+            completed=epoch * self._steps + batch,
+            epoch=f"{epoch + 1}/{self._epochs}",
+            shown=f"loss {loss:.3f} {self._accuracies} lr {lr:.2g} {speed:.0f} img/s",
+        )
+
+    def epoch(self, row: Mapping[str, float | None]) -> None:
+        """Say how the epoch went."""
+        measured = {
+            _SHORT[name.split("/")[1]]: value for name, value in row.items() if name.startswith(("val/", "test/"))
+        }
+        if measured:
+            self._accuracies = " ".join(f"{name} {value:.1%}" for name, value in measured.items() if value is not None)
+            split = next(name.split("/")[0] for name in row if name.startswith(("val/", "test/")))
+            speed = self._images / max(time.monotonic() - self._since, 1e-9)
+            self.say(
+                f"epoch {row['epoch']:.0f}/{self._epochs}  loss {row['train/loss']:.3f}  "
+                f"{split}: {self._accuracies}  {speed:.0f} img/s"
+            )
+
+    def finish(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()
