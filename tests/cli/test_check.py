@@ -347,8 +347,8 @@ def test_a_csv_that_is_no_text(tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("data", "what", "code"),
     [
-        ("digits-lt:0.1", "imbalance_factor must be at least 1, got 0.1 (did you mean 10?)", 3),
-        ("digits-lt:500", "imbalance_factor must be at most max_count = 120", 3),
+        ("digits-lt:0.1", "imbalance_factor must be at least 1, got 0.1 (did you mean 10?)", 2),
+        ("digits-lt:500", "imbalance_factor must be at most max_count = 120", 2),
         ("digits-lt:lots", "'lots' is neither an imbalance factor nor a folder", 2),
         ("imagenet-lt:100", "asks for an imbalance factor", 2),
     ],
@@ -374,3 +374,11 @@ def test_the_digits_need_no_network(capsys: Capture) -> None:
     report = checked(capsys, "digits-lt:20")
     assert (report["train"], report["test"]) == (sum(report["class_counts"].values()), 540)
     assert report["imbalance_factor"] == 20.0
+
+
+def test_a_test_split_of_which_no_image_can_be_read_is_no_test_split(tmp_path: Path, capsys: Capture) -> None:
+    folder(tmp_path, {"train/a": 2, "train/b": 2, "test/a": 1})
+    (tmp_path / "test" / "a" / "0.png").write_bytes(b"broken")
+    report = checked(capsys, tmp_path)
+    assert (report["train"], report["test"]) == (4, 0)
+    assert problem(report, "unreadable")["paths"] == ["test/a/0.png"]

@@ -67,14 +67,13 @@ def check_data(data: FoundData, *, full: bool = False, progress: Progress | None
         progress: called with the numbers of images done and in all.
     """
     places = [(split, i) for split, part in data.splits.items() for i in range(len(part))]
-    if any(isinstance(part, ArrayImages) for part in data.splits.values()):
-        first = data.splits["train"]
-        assert isinstance(first, ArrayImages)
-        side = min(first.images.shape[1:3])
-        problems = _repeats(data, places, _same_rows(data))
-        return CheckReport(data, (*data.problems, *problems), (), {}, (side,) * 3, _advice(data.class_counts))
+    train = data.splits["train"]
+    if isinstance(train, ArrayImages):
+        side = min(train.images.shape[1:3])
+        problems = [*data.problems, *_repeats(data, places, _same_rows(data)), *_single(data)]
+        return CheckReport(data, tuple(problems), (), {}, (side,) * 3, _advice(data.class_counts))
 
-    files = [_file(data, place) for place in places]
+    files = [str(train.root / data_path(data, place)) for place in places]
     looks = look_at_all(files, full=full, progress=progress)
     broken = tuple(data_path(data, place) for place, seen in zip(places, looks, strict=True) if seen.error)
     readable = data.without(broken)
@@ -104,16 +103,6 @@ def data_path(data: FoundData, place: Place) -> str:
     split, i = place
     part = data.splits[split]
     return part.paths[i] if isinstance(part, FileList) else f"{split}[{i}]"
-
-
-def _file(data: FoundData, place: Place) -> str:
-    part = data.splits[place[0]]
-    assert isinstance(part, FileList)
-    return (
-        f"{part.root}/{part.paths[place[1]]}"
-        if not part.paths[place[1]].startswith("/")
-        else part.paths[place[1]]
-    )
 
 
 def _same_rows(data: FoundData) -> list[list[int]]:
@@ -198,7 +187,7 @@ def _single(data: FoundData) -> list[Problem]:
     if not single:
         return []
     message = (
-        f"{len(single)} classes have one training image: trained on, but without a test split not measured"
+        f"{len(single)} classes have one training image: trained on, and not measured unless test has more"
     )
     return [Problem("one-image", message, single, "note")]
 

@@ -90,12 +90,14 @@ class FoundData:
         return ClassCounts(np.bincount(self.splits["train"].targets, minlength=len(self.classes)).tolist())
 
     def without(self, paths: Collection[str]) -> "FoundData":
-        """The same data without these files."""
+        """The same data without these files; a split other than train that loses all of its files is gone."""
         gone = frozenset(paths)
-        splits = {
-            name: part.select([i for i, path in enumerate(part.paths) if path not in gone])
-            if isinstance(part, FileList)
-            else part
-            for name, part in self.splits.items()
-        }
-        return replace(self, splits=splits) if gone else self
+        if not gone:
+            return self
+        splits = dict(self.splits)
+        for name, part in self.splits.items():
+            if isinstance(part, FileList):
+                splits[name] = part.select([i for i, path in enumerate(part.paths) if path not in gone])
+            if name != "train" and not len(splits[name]):
+                del splits[name]
+        return replace(self, splits=splits)

@@ -104,6 +104,10 @@ def test_fashion_mnist_is_read_from_idx_files(tmp_path: Path) -> None:
     arrays = FASHION_MNIST_LT.layouts[0].read(tmp_path)
     assert np.array_equal(arrays.train.images[..., 0], images)
     assert arrays.test.targets.tolist() == [3, 1, 4, 1, 5, 9]
+    for path in tmp_path.glob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    assert np.array_equal(FASHION_MNIST_LT.layouts[1].read(tmp_path).test.images, arrays.test.images)
 
 
 def test_the_digits_are_scikit_learns() -> None:

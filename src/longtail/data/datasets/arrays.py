@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail._errors import DataError
+from longtail._errors import DataError, UsageError
 from longtail.data.found import FoundData
 from longtail.data.images import ArrayImages
 from longtail.data.profiles import exponential
@@ -91,11 +91,8 @@ class ArraySet:
         try:
             counts = exponential(smallest, len(self.classes), factor)
         except ValueError as error:
-            raise DataError(
-                str(error),
-                f"{self.name} has {smallest} images a class",
-                f"try {self.name}:10",
-                code="imbalance",
+            raise UsageError(
+                str(error), f"{self.name} has {smallest} images a class", f"try {self.name}:10"
             ) from error
         indices = long_tail_indices(arrays.train.targets, counts, seed)
         if seed == 0 and self.frozen.get(factor, checksum(indices)) != checksum(indices):
