@@ -22,6 +22,17 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    Example:
+        >>> counted(1, "class"), counted(1200, "class"), counted(2, "image")
+        ('1 class', '1,200 classes', '2 images')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{plural if number != 1 else ''}"
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something that the user should know about the data.

@@ -21,7 +21,7 @@ from longtail._errors import DataError, UsageError
 from longtail.data.found import FoundData
 from longtail.data.images import ArrayImages
 from longtail.data.profiles import exponential
-from longtail.data.sources import Report, SourceError, disk_error, refuse_full_disk
+from longtail.data.sources import DISK_ERRORS, Report, SourceError, disk_error, refuse_full_disk
 from longtail.data.splits import checksum, long_tail_indices
 
 
@@ -183,7 +183,11 @@ class ArraySet:
                 raise SourceError(error.what) from error
             raise
         except OSError as error:
-            raise disk_error(root, error) from error
+            if error.errno in DISK_ERRORS:
+                raise disk_error(root, error) from error
+            raise SourceError(f"it gave something unexpected: {error}") from error
+        except (ValueError, KeyError) as error:
+            raise SourceError(f"it gave something unexpected: {error}") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
             with contextlib.suppress(OSError):  # it stays while it holds part of a broken download

@@ -5,6 +5,7 @@ Read from the four IDX files, gzipped or unpacked, in torchvision's folder or wh
 """
 
 import gzip
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,6 @@ FILES = {
 }
 FOLDER = "FashionMNIST/raw"
 DEBIAN_FOLDER = "usr/share/datasets/fashion-mnist"
-_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
@@ -56,14 +56,19 @@ def _read(folder: Path, ending: str = ".gz") -> Arrays:
     return Arrays(part("train"), part("t10k"))
 
 
-def _official(staging: Path, root: Path, report: Report) -> None:
-    parts = root / ".downloads"
-    for name, md5 in FILES.items():
-        if not (parts / name).exists():
-            download(_URL + name, parts / name, md5, report)
-    (staging / FOLDER).mkdir(parents=True)
-    for name in FILES:
-        (parts / name).rename(staging / FOLDER / name)
+def official_files(url: str, md5s: Mapping[str, str]) -> Source:
+    """The authors' four files, those that torchvision downloads."""
+
+    def bring(staging: Path, root: Path, report: Report) -> None:
+        parts = root / ".downloads"
+        for name, md5 in md5s.items():
+            if not (parts / name).exists():
+                download(url + name, parts / name, md5, report)
+        (staging / FOLDER).mkdir(parents=True)
+        for name in md5s:
+            (parts / name).rename(staging / FOLDER / name)
+
+    return Source("the official files", bring)
 
 
 def _debian(staging: Path, root: Path, report: Report) -> None:
@@ -94,7 +99,7 @@ FASHION_MNIST_LT = ArraySet(
         Layout(f"/{DEBIAN_FOLDER}", tuple(FILES), _read),
     ),
     sources=(
-        Source("the official files", _official),
+        official_files("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/", FILES),
         Source("Debian's package dataset-fashion-mnist", _debian),
     ),
     size=100_000_000,
