@@ -1,0 +1,64 @@
+"""Errors that a user can mend: what is wrong, why it matters, what to do; and the exit code of each kind.
+
+A message is three lines without a traceback. Lower layers raise these; the command prints them and leaves
+with `exit_code`. Anything else that reaches the command is a bug of ours (exit code 1).
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class LongtailError(Exception):
+    """An error with three lines.
+
+    Args:
+        what: what is wrong, with the path or the number.
+        why: why it matters.
+        fix: the command or the change that mends it.
+
+    Example:
+        >>> print(DataError("birds/ has one class", "a classifier needs two", "add a second folder"))
+        birds/ has one class
+        a classifier needs two
+        add a second folder
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, why: str = "", fix: str = "") -> None:
+        # A DataLoader rebuilds an error of its worker from one string, the worker's traceback; the three
+        # lines are what follows the class's name in its last lines.
+        mark = f"{type(self).__qualname__}: "
+        if not why and not fix and what.startswith("Caught ") and mark in what:
+            what, why, fix = [*what.rsplit(mark, 1)[1].rstrip().split("\n", 2), "", ""][:3]
+        super().__init__(what, why, fix)
+        self.what, self.why, self.fix = what, why, fix
+
+    def __str__(self) -> str:
+        return "\n".join(line for line in (self.what, self.why, self.fix) if line)
+
+
+class UsageError(LongtailError):
+    """The command was called in a way that makes no sense."""
+
+    exit_code = 2
+
+
+class DataError(LongtailError):
+    """The data cannot be used as it is.
+
+    Args:
+        what: what is wrong, with the path or the number.
+        why: why it matters.
+        fix: the command or the change that mends it.
+        code: a word that programs can rely on, such as `missing-folder`.
+        paths: the files or folders in question.
+    """
+
+    exit_code = 3
+
+    def __init__(
+        self, what: str, why: str = "", fix: str = "", *, code: str = "data", paths: Iterable[str] = ()
+    ) -> None:
+        super().__init__(what, why, fix)
+        self.code, self.paths = code, tuple(paths)
