@@ -74,9 +74,7 @@ def test_the_text_says_the_same_on_stdout(tmp_path: Path, capsys: Capture) -> No
     assert captured.err == ""
 
 
-def test_a_folder_that_does_not_exist(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_does_not_exist(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     folder(tmp_path / "birds", {"a": 1})
     monkeypatch.chdir(tmp_path)
     what, where, fix = refused(capsys, "brids")
@@ -119,9 +117,7 @@ SPLITS = {"train/a": 3, "train/b": 2, "valid/a": 1, "valid/b": 1, "test/a": 2, "
 
 
 @pytest.mark.parametrize("place", ["data", "", "data/train", "data/test"])
-def test_splits_are_known_from_one_level_too_high_and_too_low(
-    tmp_path: Path, capsys: Capture, place: str
-) -> None:
+def test_splits_are_known_from_one_level_too_high_and_too_low(tmp_path: Path, capsys: Capture, place: str) -> None:
     folder(tmp_path / "top" / "data", SPLITS)
     report = checked(capsys, tmp_path / "top" / place)
     assert report["classes"] == ["a", "b"]
@@ -141,10 +137,7 @@ def test_a_class_may_be_called_train(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_splits_without_class_folders(tmp_path: Path, capsys: Capture) -> None:
-    assert (
-        "train holds 2 images and no class folders"
-        in refused(capsys, folder(tmp_path, {"train": 2, "test": 2}))[0]
-    )
+    assert "train holds 2 images and no class folders" in refused(capsys, folder(tmp_path, {"train": 2, "test": 2}))[0]
 
 
 def test_what_lies_beside_the_splits_is_left_out_and_named(tmp_path: Path, capsys: Capture) -> None:
@@ -170,9 +163,7 @@ def test_a_path_that_the_system_refuses(capsys: Capture) -> None:
 def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
     folder(tmp_path, {"a": 2, "b": 2})
     (tmp_path / "a").rename(tmp_path / os.fsdecode(b"\xff\xe9"))
-    done = subprocess.run(
-        [sys.executable, "-m", "longtail", "check", str(tmp_path)], capture_output=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "longtail", "check", str(tmp_path)], capture_output=True, check=False)
     assert done.returncode == 0
     assert rb"\udcff\udce9" in done.stdout
 
@@ -252,9 +243,7 @@ def test_a_class_with_one_image_is_kept(tmp_path: Path, capsys: Capture) -> None
 
 
 def test_a_class_missing_from_test(tmp_path: Path, capsys: Capture) -> None:
-    report = checked(
-        capsys, folder(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 2, "test/a": 1, "test/c": 1})
-    )
+    report = checked(capsys, folder(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 2, "test/a": 1, "test/c": 1}))
     found = problem(report, "class-missing-from-test")
     assert found["paths"] == ["b"]
     assert "balanced over 2 of 3 classes" in found["message"]
@@ -360,9 +349,7 @@ def test_a_name_with_a_wrong_factor(capsys: Capture, data: str, what: str, code:
     assert what in refused(capsys, data, code=code)[0]
 
 
-def test_a_named_set_that_was_not_fetched(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_set_that_was_not_fetched(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGTAIL_DATA", str(tmp_path / "here"))
     what, why, fix = refused(capsys, "cifar10-lt")
     assert what == f"longtail: cifar10-lt is not in {tmp_path / 'here'}"

@@ -18,9 +18,7 @@ def paths(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_several_processes_see_what_one_sees(
-    paths: list[str], full: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_several_processes_see_what_one_sees(paths: list[str], full: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = [look(path, full) for path in paths]
     assert [bool(seen.error) for seen in alone] == [i == 3 for i in range(12)]
     monkeypatch.setattr(scanning, "_ALONE", 1)

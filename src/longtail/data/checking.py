@@ -143,9 +143,7 @@ def _repeats(data: FoundData, places: Sequence[Place], groups: Sequence[Sequence
 def _unreadable(broken: Sequence[str], total: int) -> list[Problem]:
     if not broken:
         return []
-    message = (
-        f"unreadable and left out: {len(broken):,} of {counted(total, 'image')}, for example {broken[0]}"
-    )
+    message = f"unreadable and left out: {len(broken):,} of {counted(total, 'image')}, for example {broken[0]}"
     return [Problem("unreadable", message, tuple(broken))]
 
 
@@ -167,11 +165,7 @@ def _refuse_lost_classes(readable: FoundData, data: FoundData, broken: Sequence[
 
 def _odd(data: FoundData, places: Sequence[Place], looks: Sequence[Look]) -> list[Problem]:
     """Images that are converted on reading: not 8-bit RGB, or stored rotated."""
-    other = [
-        (place, seen)
-        for place, seen in zip(places, looks, strict=True)
-        if not seen.error and seen.mode != "RGB"
-    ]
+    other = [(place, seen) for place, seen in zip(places, looks, strict=True) if not seen.error and seen.mode != "RGB"]
     rotated = [place for place, seen in zip(places, looks, strict=True) if seen.rotated]
     problems = []
     if other:
@@ -182,9 +176,7 @@ def _odd(data: FoundData, places: Sequence[Place], looks: Sequence[Look]) -> lis
         )
     if rotated:
         paths = tuple(data_path(data, place) for place in rotated)
-        problems.append(
-            Problem("rotated", f"turned upright (EXIF): {counted(len(rotated), 'image')}", paths, "note")
-        )
+        problems.append(Problem("rotated", f"turned upright (EXIF): {counted(len(rotated), 'image')}", paths, "note"))
     return problems
 
 
@@ -192,9 +184,7 @@ def _single(data: FoundData) -> list[Problem]:
     single = tuple(name for name, count in zip(data.classes, data.class_counts, strict=True) if count == 1)
     if not single:
         return []
-    message = (
-        f"with one training image: {counted(len(single), 'class')}; measured only if test has more of them"
-    )
+    message = f"with one training image: {counted(len(single), 'class')}; measured only if test has more of them"
     return [Problem("one-image", message, single, "note")]
 
 
@@ -208,9 +198,7 @@ def _advice(data: FoundData) -> tuple[str, ...]:
     if counts.imbalance_factor >= 10:
         advice.append("the classes are imbalanced: look at the balanced accuracy, not at the plain one")
     if "few" in groups:
-        advice.append(
-            f"collect more of {counted(len(groups['few']), 'class')} with fewer than 20 images first"
-        )
+        advice.append(f"collect more of {counted(len(groups['few']), 'class')} with fewer than 20 images first")
     if counts.total < 1000:
         advice.append("fewer than 1,000 training images: start from a pretrained model")
     return tuple(advice)

@@ -67,9 +67,7 @@ def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool =
         if stray:
             notes.append(f"left out, in no class folder: {counted(stray, 'image')} in {folder} itself")
         prefix = folder.relative_to(base)
-        files[split] = [
-            (str(prefix / name / image), name) for name, images in groups.items() for image in images
-        ]
+        files[split] = [(str(prefix / name / image), name) for name, images in groups.items() for image in images]
     return number_classes(
         str(path),
         base,

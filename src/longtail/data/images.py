@@ -142,9 +142,7 @@ class FileImages:
         target = int(self.targets[index])
         for candidate in self._candidates(index):
             try:
-                return torch.from_numpy(decode_image(self.path(candidate), self.size)).permute(
-                    2, 0, 1
-                ), target
+                return torch.from_numpy(decode_image(self.path(candidate), self.size)).permute(2, 0, 1), target
             except UNREADABLE:
                 self._unreadable[candidate] = True
                 self._refuse_too_many()

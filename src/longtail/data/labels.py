@@ -59,9 +59,7 @@ def number_classes(
     number = {label: k for k, label in enumerate(classes)}
     problems: list[Problem] = []
     if empty:
-        problems.append(
-            _left_out("empty-class", f"{counted(len(empty), 'class')} without a training image", empty)
-        )
+        problems.append(_left_out("empty-class", f"{counted(len(empty), 'class')} without a training image", empty))
     numbered: dict[SplitName, FileList] = {}
     for split, files in splits.items():
         unknown = sorted({label for _, label in files} - number.keys())
@@ -69,9 +67,7 @@ def number_classes(
             _refuse_unknown(name, split, unknown, classes, ignore_unknown)
             count = sum(label not in number for _, label in files)
             problems.append(
-                _left_out(
-                    "unknown-class", f"{counted(count, f'{split} image')} of untrained classes", unknown
-                )
+                _left_out("unknown-class", f"{counted(count, f'{split} image')} of untrained classes", unknown)
             )
         known = [(path, number[label]) for path, label in files if label in number]
         targets = np.array([label for _, label in known], dtype=np.int64)
@@ -96,9 +92,7 @@ def missing_from_test(classes: Sequence[str], splits: Mapping[SplitName, FileLis
     return problems
 
 
-def _refuse_unknown(
-    name: str, split: str, unknown: Sequence[str], classes: Sequence[str], ignore: bool
-) -> None:
+def _refuse_unknown(name: str, split: str, unknown: Sequence[str], classes: Sequence[str], ignore: bool) -> None:
     if ignore:
         return
     near = {label: difflib.get_close_matches(label, classes, n=1) for label in unknown}

@@ -213,9 +213,7 @@ def _hold_out(
         else:
             kept, out = holdout_indices(splits["train"].targets, TEST_FRACTION, seed + 1)
             splits["test"], splits["train"] = splits["train"].select(out), splits["train"].select(kept)
-            notes.append(
-                f"there is no test split: {TEST_FRACTION:.0%} of the images ({len(out):,}) become one"
-            )
+            notes.append(f"there is no test split: {TEST_FRACTION:.0%} of the images ({len(out):,}) become one")
     fraction = val_fraction
     if fraction is None:
         fraction = 0.0 if found.benchmark else VAL_FRACTION

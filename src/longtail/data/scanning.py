@@ -59,9 +59,7 @@ def look_at_all(paths: Sequence[str], *, full: bool = False, progress: Progress 
     return _on_all(_look_full if full else look, paths, min(_ALONE, 100) if full else _ALONE, progress)
 
 
-def same_files(
-    paths: Sequence[str], lengths: Sequence[int], progress: Progress | None = None
-) -> list[list[int]]:
+def same_files(paths: Sequence[str], lengths: Sequence[int], progress: Progress | None = None) -> list[list[int]]:
     """Groups of two or more files with the same bytes, as indices into `paths`."""
     often = Counter(lengths)
     asked = [i for i, length in enumerate(lengths) if often[length] > 1 and length > 0]

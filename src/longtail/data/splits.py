@@ -40,9 +40,7 @@ def long_tail_indices(targets: ArrayLike, class_counts: Sequence[int], seed: int
     for k, count in enumerate(class_counts):
         members = _shuffled(np.flatnonzero(labels == k), _SUBSET, seed, k)
         if count > len(members):
-            raise ValueError(
-                f"class_counts[{k}] must be at most {len(members)}, the images there are, got {count}"
-            )
+            raise ValueError(f"class_counts[{k}] must be at most {len(members)}, the images there are, got {count}")
         parts.append(members[:count])
     return np.sort(np.concatenate(parts))
 

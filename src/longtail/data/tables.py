@@ -43,9 +43,7 @@ def find_csv(path: Path, *, allow_empty: bool = False, ignore_unknown: bool = Fa
         files[SPLIT_WORDS[word]].append((image, label))
     refuse_missing_images(path, path.parent, [image for part in files.values() for image, _ in part])
     used = {split: part for split, part in files.items() if part}
-    return number_classes(
-        str(path), path.parent, used, allow_empty=allow_empty, ignore_unknown=ignore_unknown
-    )
+    return number_classes(str(path), path.parent, used, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
 
 
 def read_list(path: Path, root: Path, num_classes: int) -> FileList:
@@ -70,9 +68,7 @@ def read_list(path: Path, root: Path, num_classes: int) -> FileList:
 
 def refuse_missing_images(source: Path, root: Path, images: Sequence[str]) -> None:
     """Stop if a list names an image that is not there."""
-    present: dict[
-        str, frozenset[str]
-    ] = {}  # a listing of each folder is quicker than a question for each file
+    present: dict[str, frozenset[str]] = {}  # a listing of each folder is quicker than a question for each file
     absent = []
     for image in images:
         folder, _, name = image.replace(os.sep, "/").rpartition("/")

