@@ -4,6 +4,7 @@ A message is three lines without a traceback. Lower layers raise these; the comm
 with `exit_code`. Anything else that reaches the command is a bug of ours (exit code 1).
 """
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 
@@ -44,6 +45,20 @@ class UsageError(LongtailError):
 
 
 class DataError(LongtailError):
-    """The data cannot be used as it is."""
+    """The data cannot be used as it is.
+
+    Args:
+        what: what is wrong, with the path or the number.
+        why: why it matters.
+        fix: the command or the change that mends it.
+        code: a word that programs can rely on, such as `missing-folder`.
+        paths: the files or folders in question.
+    """
 
     exit_code = 3
+
+    def __init__(
+        self, what: str, why: str = "", fix: str = "", *, code: str = "data", paths: Iterable[str] = ()
+    ) -> None:
+        super().__init__(what, why, fix)
+        self.code, self.paths = code, tuple(paths)

@@ -152,6 +152,7 @@ class FileImages:
             f"no image of class {target} can be read, for example {self.path(index)}",
             "a class without images cannot be learned",
             "find the broken files with: longtail check DATA --full",
+            code="unreadable",
         )
 
     def path(self, index: int) -> Path:
@@ -197,6 +198,7 @@ class FileImages:
                 f"{len(found)} of {len(self)} images cannot be read, for example {self.path(found[0])}",
                 f"above {self.MOST_UNREADABLE:.0%}, leaving them out changes what is learned",
                 "list them with: longtail check DATA --full",
+                code="unreadable",
             )
 
 

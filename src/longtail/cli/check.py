@@ -1,0 +1,136 @@
+"""`longtail check DATA`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from longtail._errors import DataError
+    from longtail.data.checking import CheckReport
+    from longtail.data.found import FoundData
+
+# More classes than this are shown by their largest and smallest.
+_MOST_LINES = 24
+
+
+def check(
+    data: Annotated[str, Parameter(name="DATA")],
+    /,
+    *,
+    root: Path | None = None,
+    seed: int = 0,
+    full: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    strict: Annotated[bool, Parameter(negative="")] = False,
+    allow_empty: Annotated[bool, Parameter(negative="")] = False,
+    ignore_unknown: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Look at a data set, without training.
+
+    Parameters
+    ----------
+    data
+        A folder of class folders (DATA/CLASS/image.jpg); a folder with train/, val/ and test/ of them;
+        a CSV with path,label[,split]; or a name: cifar10-lt, cifar10-lt:50 (imbalance factor),
+        imagenet-lt:/path.
+    root
+        Where named data sets lie (default: LONGTAIL_DATA, else the user's cache folder).
+    seed
+        Of the long-tailed subset of a named set.
+    full
+        Decode every image instead of reading its header; finds truncated files.
+    json
+        Print one JSON object.
+    strict
+        Exit with 3 if anything was found that can spoil a result, such as an image in train and test.
+    allow_empty
+        Leave classes without a training image out instead of stopping.
+    ignore_unknown
+        Leave out test images of classes that training does not have, instead of stopping.
+    """
+    from longtail._errors import DataError
+    from longtail.cli.screen import Screen
+    from longtail.data.checking import check_data
+    from longtail.data.opening import find_data
+
+    try:
+        found = find_data(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+        with Screen(f"looking at {data}") as screen:
+            report = check_data(found, full=full, progress=screen.advance)
+    except DataError as error:
+        if json:
+            _print_json(_failed(data, error))
+        raise
+    if json:
+        _print_json(report.as_json())
+    else:
+        print("\n".join(_lines(report)))
+    warnings = [problem for problem in report.problems if problem.severity == "warning"]
+    if strict and warnings:
+        raise DataError(
+            f"{data} has {len(warnings)} problems, the first: {warnings[0].message}",
+            "--strict stops at whatever can spoil a result",
+            "mend them, or leave --strict out",
+            code=warnings[0].code,
+        )
+    return 0
+
+
+def _print_json(content: dict[str, object]) -> None:
+    import json
+
+    print(json.dumps(content, indent=2))
+
+
+def _failed(data: str, error: "DataError") -> dict[str, object]:
+    problem = {"code": error.code, "message": str(error), "paths": list(error.paths), "severity": "error"}
+    return {
+        "name": data,
+        "classes": [],
+        "class_counts": {},
+        "train": 0,
+        "val": 0,
+        "test": 0,
+        "imbalance_factor": None,
+        "groups": {},
+        "problems": [problem],
+    }
+
+
+def _lines(report: "CheckReport") -> list[str]:
+    data, counts = report.data, report.data.class_counts
+    groups = counts.groups()
+    lines = [
+        data.name,
+        f"  images     train {data.count('train'):,}  val {data.count('val'):,}  test {data.count('test'):,}",
+        f"  classes    {len(counts):,}, of which {counts.effective_classes:.1f} effective",
+        f"  imbalance  {counts.imbalance_factor:.4g} ({max(counts):,} ... {min(counts):,} images a class)",
+        "  groups     " + "  ".join(f"{group} {len(members):,}" for group, members in groups.items()),
+    ]
+    if report.sizes:
+        least, middle, most = report.sizes
+        spread = f"{least} ... {most}, median {middle}," if least < most else f"{least}"
+        lines.append(f"  pixels     {spread} on the shorter side")
+    if len(report.modes) > 1:
+        lines.append("  modes      " + "  ".join(f"{mode} {n:,}" for mode, n in report.modes.items()))
+    lines += ["", *_histogram(data), ""]
+    lines += [f"note: {note}" for note in data.notes]
+    lines += [f"{problem.severity}: {problem.message}" for problem in report.problems]
+    lines += [f"advice: {advice}" for advice in report.advice]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _histogram(data: "FoundData") -> list[str]:
+    """One bar a class, the largest first."""
+    ranked = sorted(zip(data.class_counts, data.classes, strict=True), key=lambda pair: -pair[0])
+    half = _MOST_LINES // 2
+    shown = ranked if len(ranked) <= _MOST_LINES else [*ranked[:half], *ranked[-half:]]
+    width = min(max(len(name) for _, name in shown), 30)
+    bars = [
+        f"  {name[:width]:<{width}}  {count:>7,}  {'#' * round(40 * count / max(ranked[0][0], 1))}".rstrip()
+        for count, name in shown
+    ]
+    if len(shown) < len(ranked):
+        bars.insert(half, f"  ... {len(ranked) - len(shown):,} more classes ...")
+    return bars

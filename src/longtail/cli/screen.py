@@ -1,0 +1,50 @@
+"""What commands show while they work: on stderr, and moving only where somebody looks at a terminal."""
+
+import sys
+from types import TracebackType
+from typing import Self
+
+
+class Screen:
+    """A progress bar on a terminal, plain lines elsewhere. It is a `Report` for fetches.
+
+    Args:
+        title: what is being done.
+        unit: of the numbers: `images`, or `bytes`, which are shown as MB.
+    """
+
+    def __init__(self, title: str, unit: str = "images") -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self._console = Console(file=sys.stderr)
+        counts = "{task.fields[shown]}"
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn(counts),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._unit = unit
+        self._task = self._bar.add_task(title, total=None, shown="")
+
+    def say(self, message: str) -> None:
+        """Print one line."""
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def advance(self, done: int, total: int | None) -> None:
+        """Move the bar."""
+        many = f"{done / 1e6:.0f} MB" if self._unit == "bytes" else f"{done:,}"
+        self._bar.update(self._task, completed=done, total=total, shown=f"{many} {self._unit}")
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()

@@ -1,0 +1,219 @@
+"""Looking at a data set before it is trained on: sizes, imbalance, broken and repeated images, advice."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any
+
+from longtail._errors import DataError
+from longtail.class_counts import GROUPS, ClassCounts
+from longtail.data.found import SPLITS, FileList, FoundData, Problem, SplitName
+from longtail.data.images import ArrayImages
+from longtail.data.scanning import Look, Progress, look_at_all, same_files
+
+# An image of a data set: its split and its place there.
+Place = tuple[SplitName, int]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a check found.
+
+    Args:
+        data: the data, without the images that cannot be read.
+        problems: everything that is odd.
+        unreadable: the files that cannot be read.
+        modes: how many images of each Pillow mode; empty for images in memory.
+        sizes: the least, the median and the largest shorter side; empty for no image.
+        advice: what to try.
+    """
+
+    data: FoundData
+    problems: tuple[Problem, ...]
+    unreadable: tuple[str, ...]
+    modes: dict[str, int]
+    sizes: tuple[int, ...]
+    advice: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """One object for programs."""
+        counts = self.data.class_counts
+        members = counts.groups()
+        return {
+            "name": self.data.name,
+            "classes": list(self.data.classes),
+            "class_counts": dict(zip(self.data.classes, counts, strict=True)),
+            **{split: self.data.count(split) for split in SPLITS},
+            "imbalance_factor": counts.imbalance_factor,
+            "effective_classes": counts.effective_classes,
+            "groups": {group: len(members.get(group, ())) for group in GROUPS},
+            "unreadable": len(self.unreadable),
+            "modes": self.modes,
+            "sizes": list(self.sizes),
+            "problems": [asdict(problem) for problem in self.problems],
+            "notes": list(self.data.notes),
+            "advice": list(self.advice),
+        }
+
+
+def check_data(data: FoundData, *, full: bool = False, progress: Progress | None = None) -> CheckReport:
+    """Look at every image of a data set.
+
+    Args:
+        data: what was found.
+        full: decode every image instead of reading its header.
+        progress: called with the numbers of images done and in all.
+    """
+    places = [(split, i) for split, part in data.splits.items() for i in range(len(part))]
+    if any(isinstance(part, ArrayImages) for part in data.splits.values()):
+        first = data.splits["train"]
+        assert isinstance(first, ArrayImages)
+        side = min(first.images.shape[1:3])
+        problems = _repeats(data, places, _same_rows(data))
+        return CheckReport(data, (*data.problems, *problems), (), {}, (side,) * 3, _advice(data.class_counts))
+
+    files = [_file(data, place) for place in places]
+    looks = look_at_all(files, full=full, progress=progress)
+    broken = tuple(data_path(data, place) for place, seen in zip(places, looks, strict=True) if seen.error)
+    readable = data.without(broken)
+    _refuse_lost_classes(readable, data, broken)
+    good = [seen for seen in looks if not seen.error]
+    groups = same_files(files, [seen.length for seen in looks], progress)
+    problems = [
+        *data.problems,
+        *_unreadable(broken, len(files)),
+        *_repeats(data, places, groups),
+        *_odd(data, places, looks),
+        *_single(readable),
+    ]
+    sides = sorted(min(seen.width, seen.height) for seen in good)
+    return CheckReport(
+        replace(readable, problems=tuple(problems)),
+        tuple(problems),
+        broken,
+        dict(Counter(seen.mode for seen in good).most_common()),
+        (sides[0], round(median(sides)), sides[-1]) if sides else (),
+        _advice(readable.class_counts),
+    )
+
+
+def data_path(data: FoundData, place: Place) -> str:
+    """The name of an image as the user gave it: its path, or its place in memory."""
+    split, i = place
+    part = data.splits[split]
+    return part.paths[i] if isinstance(part, FileList) else f"{split}[{i}]"
+
+
+def _file(data: FoundData, place: Place) -> str:
+    part = data.splits[place[0]]
+    assert isinstance(part, FileList)
+    return (
+        f"{part.root}/{part.paths[place[1]]}"
+        if not part.paths[place[1]].startswith("/")
+        else part.paths[place[1]]
+    )
+
+
+def _same_rows(data: FoundData) -> list[list[int]]:
+    """Groups of images in memory with the same pixels."""
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    parts = [part for part in data.splits.values() if isinstance(part, ArrayImages)]
+    for i, image in enumerate(image for part in parts for image in part.images):
+        groups[hashlib.blake2b(image.tobytes(), digest_size=16).digest()].append(i)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _repeats(data: FoundData, places: Sequence[Place], groups: Sequence[Sequence[int]]) -> list[Problem]:
+    """Repeated images: across splits (the result flatters), under two labels (one is wrong), or twice."""
+    across, contrary, twice = [], [], []
+    for group in groups:
+        members = [places[i] for i in group]
+        labels = {int(data.splits[split].targets[i]) for split, i in members}
+        names = [data_path(data, place) for place in members]
+        if len({split for split, _ in members}) > 1:
+            across.append(names)
+        elif len(labels) > 1:
+            contrary.append(names)
+        else:
+            twice.append(names)
+    problems = []
+    if across:
+        message = f"{len(across)} images are in more than one split, for example {' = '.join(across[0][:3])}"
+        problems.append(Problem("duplicates-across-splits", message, _flat(across)))
+    if contrary:
+        message = f"{len(contrary)} images have two labels, for example {' = '.join(contrary[0][:3])}"
+        problems.append(Problem("two-labels", message, _flat(contrary)))
+    if twice:
+        message = f"{len(twice)} images are there more than once, for example {' = '.join(twice[0][:3])}"
+        problems.append(Problem("duplicates", message, _flat(twice), "note"))
+    return problems
+
+
+def _unreadable(broken: Sequence[str], total: int) -> list[Problem]:
+    if not broken:
+        return []
+    message = f"{len(broken)} of {total} images cannot be read and are left out, for example {broken[0]}"
+    return [Problem("unreadable", message, tuple(broken))]
+
+
+def _refuse_lost_classes(readable: FoundData, data: FoundData, broken: Sequence[str]) -> None:
+    had, has = (
+        data.class_counts,
+        (readable.class_counts if readable.count("train") else [0] * len(data.classes)),
+    )
+    lost = [data.classes[k] for k in range(len(had)) if had[k] and not has[k]]
+    if lost:
+        raise DataError(
+            f"no training image of {len(lost)} classes can be read: {', '.join(map(repr, lost[:5]))}",
+            "a class without images cannot be learned",
+            "replace the broken files or remove the classes",
+            code="unreadable",
+            paths=broken,
+        )
+
+
+def _odd(data: FoundData, places: Sequence[Place], looks: Sequence[Look]) -> list[Problem]:
+    """Images that are converted on reading: not 8-bit RGB, or stored rotated."""
+    other = [
+        (place, seen)
+        for place, seen in zip(places, looks, strict=True)
+        if not seen.error and seen.mode != "RGB"
+    ]
+    rotated = [place for place, seen in zip(places, looks, strict=True) if seen.rotated]
+    problems = []
+    if other:
+        kinds = ", ".join(f"{n} {mode}" for mode, n in Counter(seen.mode for _, seen in other).most_common())
+        paths = tuple(data_path(data, place) for place, _ in other)
+        problems.append(Problem("odd-modes", f"{len(other)} images become RGB: {kinds}", paths, "note"))
+    if rotated:
+        paths = tuple(data_path(data, place) for place in rotated)
+        problems.append(Problem("rotated", f"{len(rotated)} images are turned upright (EXIF)", paths, "note"))
+    return problems
+
+
+def _single(data: FoundData) -> list[Problem]:
+    single = tuple(name for name, count in zip(data.classes, data.class_counts, strict=True) if count == 1)
+    if not single:
+        return []
+    message = (
+        f"{len(single)} classes have one training image: trained on, but without a test split not measured"
+    )
+    return [Problem("one-image", message, single, "note")]
+
+
+def _advice(counts: ClassCounts) -> tuple[str, ...]:
+    groups = counts.groups()
+    advice = []
+    if counts.imbalance_factor >= 10:
+        advice.append("the classes are imbalanced: look at the balanced accuracy, not at the plain one")
+    if "few" in groups:
+        advice.append(f"{len(groups['few'])} classes have fewer than 20 images: collect more of these first")
+    if counts.total < 1000:
+        advice.append("fewer than 1,000 training images: start from a pretrained model")
+    return tuple(advice)
+
+
+def _flat(groups: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(name for group in groups for name in group)

@@ -1,0 +1,114 @@
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from longtail.cli import COMMANDS, run
+
+# What must answer at once; each with its exit code.
+QUICK = [
+    ([], 0),
+    (["--help"], 0),
+    (["--version"], 0),
+    (["check", "--help"], 0),
+    (["chek"], 2),
+    (["check"], 2),
+    (["check", "--ful", "birds"], 2),
+    (["check", "birds", "--seed", "one"], 2),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code"), QUICK)
+def test_help_and_usage_errors_import_neither_torch_nor_numpy(arguments: list[str], code: int) -> None:
+    script = (
+        "import sys\nfrom longtail.cli import run\n"
+        f"code = run({arguments!r})\n"
+        "heavy = {'torch', 'numpy', 'PIL', 'lightning', 'sklearn'} & sys.modules.keys()\n"
+        "sys.exit(99 if heavy else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert (done.stdout if code == 0 else done.stderr).strip()
+
+
+def test_help_and_typos_answer_in_half_a_second() -> None:
+    def seconds(*arguments: str) -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "longtail", *arguments], capture_output=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    # The processor's time, and the best of some, because other tests run at the same time.
+    assert any(seconds("--help") < 0.5 for _ in range(10))
+    assert any(seconds("chek") < 0.5 for _ in range(10))
+
+
+def test_a_typo_gets_the_nearest_word(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["chek", "birds"]) == 2
+    assert 'Did you mean "check"?' in " ".join(capsys.readouterr().err.split())
+    assert run(["check", "birds", "--stric"]) == 2
+    assert "Did you mean --strict?" in " ".join(capsys.readouterr().err.split())
+
+
+def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "longtail", "chek"], capture_output=True, text=True, check=False
+    )
+    assert "chek" in done.stderr
+    assert "\x1b[3" not in done.stderr  # no colour; bold may stay
+
+
+def test_every_command_can_be_imported_and_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        assert run([name, "--help"]) == 0
+        assert COMMANDS[name][1].split(",")[0].split(".")[0] in capsys.readouterr().out
+
+
+def test_a_bug_keeps_its_traceback_in_a_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(COMMANDS, "break", ("tests.cli.broken_command:command", "Break."))
+    assert run(["break"]) == 1
+    error = capsys.readouterr().err
+    assert "ZeroDivisionError" in error
+    assert "Traceback" not in error
+    path = error.strip().rsplit(" ", 1)[1]
+    assert "Traceback" in Path(path).read_text()
+    Path(path).unlink()
+
+
+def test_ctrl_c_leaves_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(COMMANDS, "stop", ("tests.cli.broken_command:interrupted", "Stop."))
+    assert run(["stop"]) == 130
+    assert capsys.readouterr().err == "longtail: stopped\n"
+
+
+def test_a_termination_cleans_up_and_leaves_with_143(tmp_path: Path) -> None:
+    script = (
+        "import sys\nfrom longtail.cli import COMMANDS, main\n"
+        "COMMANDS['wait'] = ('tests.cli.broken_command:wait', 'Wait.')\n"
+        f"sys.argv = ['longtail', 'wait', {str(tmp_path / 'busy')!r}]\nmain()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])
+    while not (tmp_path / "busy").exists():
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(timeout=20) == 143
+    assert not (tmp_path / "busy").exists()
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m longtail --help | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("", "")
