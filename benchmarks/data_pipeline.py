@@ -37,7 +37,7 @@ from torchvision.transforms import v2
 from benchmarks._record import write_result
 from longtail.data.images import ArrayImages, FileImages
 from longtail.data.pipeline import train_loader
-from longtail.data.preprocessing import Preprocessing, preprocessing_of
+from longtail.data.preprocessing import Preprocessing
 
 BARS = {"cifar": 3.0, "folder": 1.0}
 BATCH = {"cifar": 128, "folder": 32}
@@ -99,7 +99,7 @@ def cifar_images() -> tuple[NDArray[np.uint8], str]:
 
 def cifar_contenders(workers: int) -> tuple[dict[str, Iterable[Any]], str]:
     """Ours and the references on images in memory."""
-    like = preprocessing_of("cifar10-lt")
+    like = Preprocessing(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), "cifar10")
     images, source = cifar_images()
     two_views = TwoViews(lambda: v2.RandomCrop(32, padding=4), v2.AutoAugmentPolicy.CIFAR10, like)
     few = images[:2560]
@@ -124,7 +124,7 @@ def cifar_contenders(workers: int) -> tuple[dict[str, Iterable[Any]], str]:
 
 def folder_contenders(workers: int, root: Path) -> tuple[dict[str, Iterable[Any]], str]:
     """Ours and the references on JPEG files."""
-    like = preprocessing_of("imagenet-lt")
+    like = Preprocessing(224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "imagenet", resized=True)
     paths = [root / "class" / f"{number:04}.jpg" for number in range(FOLDER_IMAGES)]
     paths[0].parent.mkdir()
     for start in range(0, FOLDER_IMAGES, 32):

@@ -8,13 +8,14 @@ from PIL import Image
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.loader import Loader
 from longtail.data.pipeline import eval_loader, train_loader
-from longtail.data.preprocessing import Preprocessing, preprocessing_of
+from longtail.data.preprocessing import Preprocessing
 from longtail.data.samplers import SAMPLERS
 from longtail.data.views import Batch
 
 RNG = np.random.default_rng(0)
 TARGETS = np.repeat([0, 1, 2, 3], [40, 18, 8, 1])
-CIFAR = preprocessing_of("cifar10-lt")
+CIFAR = Preprocessing(32, (0.5, 0.5, 0.4), (0.2, 0.2, 0.3), "cifar10")
+OWN = Preprocessing(32, (0.5, 0.5, 0.4), (0.2, 0.2, 0.3), "imagenet", resized=True)
 ARRAY = ArrayImages(RNG.integers(0, 256, (67, 32, 32, 3), np.uint8), TARGETS)
 
 
@@ -95,12 +96,11 @@ def test_workers_and_ranks_see_the_same_images_with_the_same_augmentation(
 
 @pytest.mark.parametrize(("workers", "world_size"), [(1, 1), (0, 2), (2, 2)])
 def test_files_are_seen_alike_too(files: FileImages, workers: int, world_size: int) -> None:
-    own = preprocessing_of("own", size=32)
     ranks = [
-        run(build(files, own, workers=workers, rank=rank, world_size=world_size))
+        run(build(files, OWN, workers=workers, rank=rank, world_size=world_size))
         for rank in range(world_size)
     ]
-    assert_same(interleave(ranks), run(build(files, own)))
+    assert_same(interleave(ranks), run(build(files, OWN)))
 
 
 @pytest.mark.parametrize("sampler", list(SAMPLERS))
