@@ -36,7 +36,7 @@ def torchvision_result(image: Tensor, operation: str, magnitude: float) -> Tenso
 
 def assert_alike(ours: Tensor, theirs: Tensor, operations: set[str]) -> None:
     if operations & BLENDS:
-        # torch rounds once or twice in `add(alpha=)`, by processor; one step, and hardly ever.
+        # torch rounds `add(alpha=)` once or twice, by processor and by place in memory: a step, hardly ever.
         apart = (ours.int() - theirs.int()).abs()
         assert apart.max() <= 1
         assert (apart > 0).float().mean() < 1e-3
