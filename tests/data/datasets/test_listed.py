@@ -104,7 +104,7 @@ def test_lists_that_are_not_the_published_ones_are_used_and_reported(places: Pat
         (
             "data_256/0/9.jpg 0",
             "missing-image",
-            "names 1 images that are not there, for example data_256/0/9.jpg",
+            "names 1 image that cannot be found, for example data_256/0/9.jpg",
         ),
         (
             "data_256/0/1.jpg 365",
