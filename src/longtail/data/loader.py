@@ -1,0 +1,108 @@
+"""Batches of an epoch, the same whatever the number of workers and ranks, from any point of the epoch on.
+
+Workers are sent a key, (epoch, images), and answer with a batch that is a pure function of it. So nothing
+depends on which worker answers, `set_epoch` reaches workers that live on, and a restart needs two numbers:
+the epoch and how many of its batches were seen. Which images a batch has is `batch_plan`'s matter.
+"""
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import torch
+from torch.utils.data import DataLoader
+
+from longtail.data.batch_plan import BatchPlan, Last
+from longtail.data.samplers.base import EpochSampler
+from longtail.data.views import Batch, ViewedImages
+
+T = TypeVar("T")
+
+
+class Loader:
+    """Iterate over this rank's batches of the sampler's epoch.
+
+    `state_dict` taken after a batch and loaded into a new loader makes it go on with the next batch, bit by
+    bit the same, also with another number of workers or ranks. One loop over it at a time.
+
+    Args:
+        images: the data set through its views.
+        sampler: the order, and this process's rank.
+        batch_size: the images of a batch, all ranks together.
+        workers: processes that make batches; 0 makes them in this one.
+        last: what becomes of the images that do not fill a batch; see `batch_plan`.
+        pin_memory: whether batches are put where an accelerator copies them from faster.
+    """
+
+    def __init__(
+        self,
+        images: ViewedImages,
+        sampler: EpochSampler,
+        *,
+        batch_size: int,
+        workers: int = 0,
+        last: Last = "drop",
+        pin_memory: bool = False,
+    ) -> None:
+        if len(images) != len(sampler.targets):
+            raise ValueError(f"sampler must be of the {len(images)} images, got one of {len(sampler.targets)}")
+        if workers < 0:
+            raise ValueError(f"workers must be 0 or more, got {workers}")
+        self.images, self.sampler = images, sampler
+        self._plan = BatchPlan(sampler, batch_size=batch_size, last=last)
+        self._resumed = (0, 0)  # an epoch, and how many of its batches were seen before
+        self._seen = 0
+        self._loader = DataLoader(
+            images,
+            batch_size=None,
+            # The plan, not this object: in a cycle of references the workers would be stopped out of order,
+            # which takes five seconds.
+            sampler=self._plan,
+            num_workers=workers,
+            collate_fn=_as_it_is,
+            pin_memory=pin_memory,
+            persistent_workers=workers > 0,
+            # Its own generator: the loader draws a seed for its workers at each epoch, which would
+            # otherwise come from the global one and change what the model draws after a restart.
+            generator=torch.Generator(),
+        )
+
+    def __len__(self) -> int:
+        """The batches of a whole epoch, also when a part of it was seen before."""
+        return len(self._plan)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, seen = self._resumed
+        self._resumed = (0, 0)
+        self._plan.start = self._seen = seen if epoch == self.sampler.epoch else 0
+        for batch in self._loader:
+            # Counted before it is given away: who saves the state while working on it has seen it.
+            self._seen += 1
+            yield batch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to `epoch`. It begins at its first batch, unless it is the one that `load_state_dict` named."""
+        self.sampler.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, int]:
+        """Where the iteration is: the epoch, the batches seen of it, and what these depend on."""
+        return {"epoch": self.sampler.epoch, "batch": self._seen} | self._identity()
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Go on after the last batch that `state` has seen."""
+        for name, value in self._identity().items():
+            if state[name] != value:
+                raise ValueError(f"{name} must be that of the run that is resumed, {state[name]}, got {value}")
+        self.set_epoch(state["epoch"])
+        self._resumed = (state["epoch"], state["batch"])
+        self._seen = state["batch"]
+
+    def _identity(self) -> dict[str, int]:
+        return {
+            "seed": self.sampler.seed,
+            "batch_size": self._plan.batch_size,
+            "num_samples": self.sampler.num_samples,
+        }
+
+
+def _as_it_is(batch: T) -> T:
+    return batch

@@ -1,0 +1,8 @@
+"""Mixing the images of a batch with each other. One file a mixing; `MIXINGS` has them by name."""
+
+from longtail.data.mixing.base import MIXINGS, Mixed
+from longtail.data.mixing.cutmix import cutmix
+from longtail.data.mixing.mixup import mixup
+from longtail.data.mixing.remix import remix
+
+__all__ = ["MIXINGS", "Mixed", "cutmix", "mixup", "remix"]

@@ -1,0 +1,18 @@
+"""Instance-balanced sampling: each image once an epoch, so that p_k ∝ n_k."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail.data.samplers.base import EpochSampler, shuffled
+from longtail.data.samplers.registry import SAMPLERS
+
+
+@SAMPLERS.register("instance")
+class InstanceSampler(EpochSampler):
+    """Each image once, in random order; `num_samples` beyond that goes on with another shuffle."""
+
+    def order(self, epoch: int, /) -> NDArray[np.int64]:
+        """Shuffle all images."""
+        rounds = -(-self.num_samples // len(self.targets))
+        orders = [shuffled(len(self.targets), turn, seed=self.seed, epoch=epoch) for turn in range(rounds)]
+        return np.concatenate(orders)[: self.num_samples]

@@ -1,0 +1,39 @@
+"""Progressively balanced sampling: from the images to the classes over the training.
+
+    p_k(t) = (1 − t/T) n_k / N + (t/T) / K
+
+with t the epoch (from 0), T the number of epochs, N images and K classes with images. Kang et al.,
+"Decoupling representation and classifier for long-tailed recognition", ICLR 2020, eq. 2.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from longtail.data.samplers.base import EpochSampler
+from longtail.data.samplers.registry import SAMPLERS
+
+
+@SAMPLERS.register("progressive")
+class ProgressiveSampler(EpochSampler):
+    """From instance-balanced at epoch 0 towards class-balanced at epoch `epochs`, which must be given."""
+
+    def __init__(
+        self,
+        targets: ArrayLike,
+        *,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        epochs: int | None = None,
+        num_samples: int | None = None,
+    ) -> None:
+        if epochs is None:
+            raise ValueError("epochs must be given to the progressive sampler: it changes over the training")
+        super().__init__(targets, seed=seed, rank=rank, world_size=world_size, epochs=epochs, num_samples=num_samples)
+        self._last = epochs
+
+    def order(self, epoch: int, /) -> NDArray[np.int64]:
+        """Draw classes with the mean of both weights, by how far the training is."""
+        done = min(epoch / self._last, 1.0)
+        weights = (1 - done) * self.class_sizes / self.class_sizes.sum() + done / len(self.classes)
+        return self.draw(weights, epoch)

@@ -1,0 +1,47 @@
+"""Random parts of images: area and shape are drawn, then the place.
+
+The area is uniform in 8 to 100 % of the image and the logarithm of width / height uniform between those of
+3/4 and 4/3. If the part does not fit it is drawn again, ten times at most; then it is the largest middle
+part with a shape within the bounds. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+TRIES = 10
+SCALE = (0.08, 1.0)
+RATIO = (3 / 4, 4 / 3)
+
+
+def random_boxes(sizes: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.int64]:
+    """A random part of each image.
+
+    Args:
+        sizes: height and width of each image, shape (n, 2).
+        draws: uniform numbers of shape (n, 22): ten areas, ten shapes, vertical and horizontal place.
+
+    Returns:
+        Top, left, height and width, shape (n, 4).
+    """
+    height, width = sizes[:, :1].astype(np.float64), sizes[:, 1:].astype(np.float64)
+    area = height * width * (SCALE[0] + (SCALE[1] - SCALE[0]) * draws[:, :TRIES])
+    low, high = np.log(RATIO)
+    ratio = np.exp(low + (high - low) * draws[:, TRIES : 2 * TRIES])
+    # The last column is the part that is taken when none of the tries fits.
+    widths = np.concatenate([np.rint(np.sqrt(area * ratio)), _widest(height, width)], axis=1)
+    heights = np.concatenate([np.rint(np.sqrt(area / ratio)), _highest(height, width)], axis=1)
+    fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)
+    fits[:, TRIES] = True
+    first = fits.argmax(axis=1)[:, None]
+    box = np.concatenate([np.take_along_axis(side, first, 1) for side in (heights, widths)], axis=1)
+    place = np.floor(draws[:, 2 * TRIES :] * (sizes - box + 1))
+    place = np.where(first == TRIES, (sizes - box) // 2, place)
+    return np.concatenate([place, box], axis=1).astype(np.int64)
+
+
+def _widest(height: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(width / height > RATIO[1], np.rint(height * RATIO[1]), width)
+
+
+def _highest(height: NDArray[np.float64], width: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(width / height < RATIO[0], np.rint(width / RATIO[0]), height)
