@@ -52,6 +52,10 @@ class Difference:
             return "no difference shown"
         return "better" if (self.value > 0) != (self.metric in LOWER_IS_BETTER) else "worse"
 
+    def __str__(self) -> str:
+        way = "higher" if self.value > 0 else "lower"
+        return f"{label(self.metric)} is {100 * abs(self.value):.1f} points {way}"
+
 
 @dataclass(frozen=True)
 class ClassDifference:
@@ -89,14 +93,14 @@ class Comparison:
 
     def verdict(self, run: str) -> str:
         """One sentence on `run` against the baseline: what differs and by how much, or that nothing does."""
-        shown = [d for d in self.differences if d.run == run and d.verdict != "no difference shown"]
+        shown = [str(d) for d in self.shown(run)]
         if not shown:
             return f"No difference shown between {run} and {self.baseline}."
-        parts = [
-            f"{label(d.metric)} is {100 * abs(d.value):.1f} points {'higher' if d.value > 0 else 'lower'}"
-            for d in shown
-        ]
-        return f"{run} against {self.baseline}: {'; '.join(parts)}."
+        return f"{run} against {self.baseline}: {'; '.join(shown)}."
+
+    def shown(self, run: str) -> list[Difference]:
+        """The differences of `run` from the baseline whose intervals leave 0 out."""
+        return [d for d in self.differences if d.run == run and d.verdict != "no difference shown"]
 
 
 def compare_runs(

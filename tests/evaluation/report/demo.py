@@ -80,7 +80,7 @@ def full_report(
 
 def comparison(num_classes: int = 40) -> Comparison:
     base = simulate(num_classes, images_per_class=25)
-    noise = np.random.default_rng(8).normal(0, 0.5, (3, *base.logits.shape))
+    noise = np.random.default_rng(9).normal(0, 0.5, (3, *base.logits.shape))
     runs = {
         "erm": base.logits + noise[0],
         "erm, seed 1": base.logits + noise[1],

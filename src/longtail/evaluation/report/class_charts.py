@@ -91,6 +91,7 @@ def accuracy_by_size(found: Evaluation, *, width: float) -> Markup:
         *horizontal_grid(plot, *_HALVES),
         *x_axis(plot, [math.log10(n + 1) for n in marks], [f"{n:,}" for n in marks]),
     ]
+    dense = "dense" if len(found.classes) > TITLES_UP_TO else ""
     titled = width > 500 and len(found.classes) <= TITLES_UP_TO
     for group in GROUPS:
         members = [c for c in found.classes if c.group == group and c.recall is not None]
@@ -106,7 +107,7 @@ def accuracy_by_size(found: Evaluation, *, width: float) -> Markup:
         if titled:
             parts += [path(_marker(plot, c), f"mark {group}", title=describe(c)) for c in members]
         else:
-            parts.append(path("".join(_marker(plot, c) for c in members), f"mark {group}"))
+            parts.append(path("".join(_marker(plot, c) for c in members), f"mark {group} {dense}"))
     means = "; ".join(
         f"{name} {percent(g.accuracy.value)} per cent"
         for name, g in found.groups.items()
@@ -126,12 +127,20 @@ def describe(c: ClassResult) -> str:
 
 def _columns(classes: Sequence[ClassResult], panel: Panel) -> list[str]:
     slot = panel.width / len(classes)
-    width = min(slot * 0.8, _WIDEST_BAR) if slot > 5 else slot
-    inset = (slot - width) / 2
     data = dict.fromkeys(GROUPS, "")
-    for i, c in enumerate(classes):
-        y = panel.y(c.train)
-        data[c.group] += box(panel.x(i) + inset, y, width, panel.bottom - y)
+    if slot > 5:
+        width = min(slot * 0.8, _WIDEST_BAR)
+        for i, c in enumerate(classes):
+            y = panel.y(c.train)
+            data[c.group] += box(panel.x(i + 0.5) - width / 2, y, width, panel.bottom - y)
+    else:
+        # Bars without a gap would show seams: a group, whose classes stand together, is one flight of stairs.
+        for group in GROUPS:
+            stairs = [(i, panel.y(c.train)) for i, c in enumerate(classes) if c.group == group]
+            if stairs:
+                steps = "".join(f"V{number(y)}H{number(panel.x(i + 1))}" for i, y in stairs)
+                start = number(panel.x(stairs[0][0]))
+                data[group] = f"M{start} {number(panel.bottom)}{steps}V{number(panel.bottom)}z"
     return [path(d, f"bar {group}") for group, d in data.items()]
 
 

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from longtail.class_counts import GROUPS
 from longtail.evaluation.comparison import ClassDifference, Comparison, label
 from longtail.evaluation.report.class_charts import by_size
-from longtail.evaluation.report.svg import Panel, box, number, path, svg, text, ticks, x_axis, y_axis
+from longtail.evaluation.report.svg import Panel, box, number, path, points, svg, text, ticks, x_axis, y_axis
 from longtail.evaluation.result import Evaluation
 
 _ROW = 30.0
@@ -18,7 +18,7 @@ def difference_chart(comparison: Comparison, run: str, *, width: float) -> Marku
     rows = [d for d in comparison.differences if d.run == run]
     ends = [abs(v) for d in rows for v in (d.value, d.low, d.high) if v is not None]
     reach = max([*ends, 0.01]) * 1.08
-    left = 150.0 if width > 500 else 118.0
+    left = 100.0
     plot = Panel(left, 8, width - left - 12, _ROW * len(rows), (-reach, reach))
     marks = ticks(-reach, reach, 6 if width > 500 else 3)
     parts = []
@@ -27,11 +27,11 @@ def difference_chart(comparison: Comparison, run: str, *, width: float) -> Marku
         parts.append(
             path(f"M{x} {number(plot.top)}V{number(plot.bottom)}", "diagonal" if mark == 0 else "rule")
         )
-    parts += x_axis(plot, marks, [f"{100 * mark:+.3g}" if mark else "0" for mark in marks])
+    parts += x_axis(plot, marks, [_sign(mark) for mark in marks])
     for i, d in enumerate(rows):
         y = plot.top + _ROW * (i + 0.5)
         kind = {"better": "better", "worse": "worse"}.get(d.verdict, "muted")
-        parts.append(text(left - 10, y + 4, label(d.metric), anchor="end"))
+        parts.append(text(left - 12, y + 4, label(d.metric).removesuffix(" accuracy"), anchor="end"))
         if d.low is not None and d.high is not None:
             parts.append(
                 path(f"M{number(plot.x(d.low))} {number(y)}H{number(plot.x(d.high))}", f"range {kind}")
@@ -39,7 +39,7 @@ def difference_chart(comparison: Comparison, run: str, *, width: float) -> Marku
         x = number(plot.x(d.value))
         parts.append(path(f"M{x} {number(y)}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z", f"mark {kind}"))
     parts.append(text(plot.right, plot.bottom + 34, "points", anchor="end", kind="axis"))
-    said = "; ".join(f"{label(d.metric)} {100 * d.value:+.1f}, {d.verdict}" for d in rows)
+    said = "; ".join(f"{label(d.metric)} {points(d.value)}, {d.verdict}" for d in rows)
     return svg(
         parts,
         width=width,
@@ -65,7 +65,7 @@ def class_changes(first: Evaluation, changes: Sequence[ClassDifference], run: st
     marks = ticks(-reach, reach)
     parts = [
         text(0, 12, "Change of recall, points", kind="axis"),
-        *y_axis(plot, marks, [f"{100 * mark:+.3g}" if mark else "0" for mark in marks]),
+        *y_axis(plot, marks, [_sign(mark) for mark in marks]),
         *(path(d, f"bar {group}") for group, d in data.items()),
         text(plot.left, plot.bottom + 18, "most frequent class"),
         text(plot.right, plot.bottom + 18, "rarest class", anchor="end"),
@@ -73,3 +73,8 @@ def class_changes(first: Evaluation, changes: Sequence[ClassDifference], run: st
     up, down = sum(d.value > 0 for d in changes), sum(d.value < 0 for d in changes)
     label_ = f"Change of recall from the baseline to {run}: {up} classes up, {down} down"
     return svg(parts, width=width, height=plot.bottom + 26, label=label_)
+
+
+def _sign(mark: float) -> str:
+    """A tick in points: as many decimals as it has, and a sign."""
+    return f"{'+' if mark > 0 else '−' if mark < 0 else ''}{abs(100 * mark):.3g}"

@@ -11,11 +11,18 @@ from longtail.evaluation.mixture import MixtureLayer
 from longtail.evaluation.report.data import Report
 from longtail.evaluation.result import Evaluation
 
+MOST_CONFUSIONS = 10_000
+
 
 def report_json(report: Report) -> str:
     """All of a report but its pictures; `training` equals the rows of metrics.csv."""
+    evaluation = json.loads(report.evaluation.to_json())
+    # A thousand classes may be confused in tens of thousands of ways; predictions.csv has them all.
+    cells = sorted(evaluation["confusions"], key=lambda cell: -cell[2])
+    evaluation["confusions"] = sorted(cells[:MOST_CONFUSIONS])
+    evaluation["confusions_left_out"] = len(cells[MOST_CONFUSIONS:])
     data = {
-        "evaluation": json.loads(report.evaluation.to_json()),
+        "evaluation": evaluation,
         "title": report.title,
         "selection": report.selection,
         "posthoc": [{"choice": asdict(p.choice), "metrics": p.evaluation.metrics} for p in report.posthoc],
@@ -27,7 +34,7 @@ def report_json(report: Report) -> str:
         "environment": dict(report.environment),
         "command": report.command,
     }
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def comparison_json(comparison: Comparison) -> str:
@@ -40,7 +47,7 @@ def comparison_json(comparison: Comparison) -> str:
         "classes": [c.name for c in comparison.evaluations[comparison.baseline].classes],
         "bootstrap": asdict(comparison.bootstrap),
     }
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def _layer(layer: MixtureLayer, found: Evaluation) -> dict[str, Any]:

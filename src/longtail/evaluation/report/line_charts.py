@@ -24,7 +24,7 @@ from longtail.evaluation.report.svg import (
 from longtail.evaluation.shifted import ShiftedAccuracy
 
 Row = Mapping[str, float | None]
-_SIZE = 260.0
+_SIZE = 190.0
 _POINTS = 300
 _HALVES = ((0.0, 0.5, 1.0), ("0", "50", "100"))
 
@@ -49,8 +49,8 @@ class Curves:
 
 def reliability_chart(found: Reliability, *, name: str, kind: str) -> Markup:
     """Accuracy in each bin of confidence, its distance from the diagonal, and each bin's images."""
-    plot = Panel(34, 8, _SIZE - 42, 180)
-    share = Panel(34, 198, _SIZE - 42, 26, (0.0, 1.0), (0.0, float(max(found.counts) or 1)))
+    plot = Panel(30, 8, _SIZE - 40, 130)
+    share = Panel(30, 146, _SIZE - 40, 22, (0.0, 1.0), (0.0, float(max(found.counts) or 1)))
     bins = len(found.counts)
     accuracy = gap = images = ""
     for b, (count, confidence, right) in enumerate(

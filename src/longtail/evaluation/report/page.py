@@ -23,7 +23,7 @@ from longtail.evaluation.report.class_charts import accuracy_by_size, by_size, c
 from longtail.evaluation.report.comparison_charts import class_changes, difference_chart
 from longtail.evaluation.report.data import Report
 from longtail.evaluation.report.embedded import comparison_json, report_json
-from longtail.evaluation.report.svg import number, percent, shorten
+from longtail.evaluation.report.svg import number, percent, points, shorten
 from longtail.evaluation.report.verdict import headline, remarks
 from longtail.evaluation.result import ClassResult, Evaluation
 
@@ -76,7 +76,7 @@ def render_comparison(comparison: Comparison, *, title: str = "Comparison of run
         first=first,
         others=others,
         names=[c.name for c in first.classes],
-        verdicts={name: comparison.verdict(name) for name in others},
+        shown={name: comparison.shown(name) for name in others},
         differences={name: [d for d in comparison.differences if d.run == name] for name in others},
         charts={
             name: [difference_chart(comparison, name, width=w) for w in (WIDE, NARROW)] for name in others
@@ -110,7 +110,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "shorten": shorten, "label": label}
+    environment.filters |= {"percent": percent, "points": points, "shorten": shorten, "label": label}
     environment.globals |= {
         "GROUPS": GROUPS,
         "interval": _interval,

@@ -57,6 +57,17 @@ def percent(value: float | None, decimals: int = 1) -> str:
     return "–" if value is None else f"{100 * value:.{decimals}f}"
 
 
+def points(value: float, decimals: int = 1) -> str:
+    """A difference in percentage points with its sign, 0 without one.
+
+    Example:
+        >>> points(0.031), points(-0.25, 0), points(0.0)
+        ('+3.1', '−25', '0.0')
+    """
+    rounded = round(100 * value, decimals)
+    return f"{'+' if rounded > 0 else '−' if rounded < 0 else ''}{abs(rounded):.{decimals}f}"
+
+
 def shorten(name: str, length: int) -> str:
     """`name` cut to `length` characters, with an ellipsis where it was cut; newlines become spaces."""
     flat = " ".join(name.split()) or name

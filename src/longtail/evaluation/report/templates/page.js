@@ -2,10 +2,11 @@
 // Tables sort and filter. Without this script they show the same numbers.
 const collator = new Intl.Collator(undefined, { numeric: true });
 const value = (row, column) => row.cells[column].firstChild ? row.cells[column].firstChild.textContent.trim() : "";
+const number = (text) => Number(text.replace("−", "-").replaceAll(",", ""));
 const isMissing = (text) => text === "" || text === "–";
 
 function compare(a, b) {
-  const x = Number(a), y = Number(b);
+  const x = number(a), y = number(b);
   return Number.isNaN(x) || Number.isNaN(y) ? collator.compare(a, b) : x - y;
 }
 
