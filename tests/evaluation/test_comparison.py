@@ -2,10 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, false_discovery_control, norm
 
 from longtail.evaluation import adjust_logits, compare_runs
-from longtail.evaluation.comparison import Difference, holm, joint_half_widths, mcnemar
+from longtail.evaluation.comparison import Difference
 from tests.evaluation.simulate import simulate
 
 SIMULATED = simulate(40, images_per_class=25)
@@ -69,24 +68,6 @@ def test_pairing_makes_the_interval_narrower_than_that_of_independent_runs() -> 
     assert d.high - d.low < 0.9 * np.sqrt(2) * (single.high - single.low)
 
 
-def test_half_widths_of_one_metric_are_those_of_the_normal_distribution() -> None:
-    values = np.random.default_rng(0).normal(0.3, 0.02, (1, 20_000))
-    assert joint_half_widths(values, level=0.95) == pytest.approx([norm.ppf(0.975) * 0.02], rel=0.03)
-
-
-def test_joint_intervals_of_independent_metrics_follow_sidak() -> None:
-    values = np.random.default_rng(0).normal(0, 1, (7, 20_000))
-    expected = norm.ppf(0.5 + 0.95 ** (1 / 7) / 2)
-    assert joint_half_widths(values, level=0.95) == pytest.approx([expected] * 7, rel=0.03)
-
-
-def test_a_metric_that_never_moves_has_no_width() -> None:
-    values = np.stack([np.zeros(1000), np.random.default_rng(0).normal(0, 1, 1000)])
-    widths = joint_half_widths(values, level=0.95)
-    assert widths[0] == 0
-    assert widths[1] == pytest.approx(1.96, rel=0.1)
-
-
 def test_identical_runs_differ_in_nothing() -> None:
     same = compare_runs({"a": PLAIN.logits, "b": PLAIN.logits}, PLAIN.target, PLAIN.counts, replicates=50)
     assert {d.value for d in same.differences} == {0.0}
@@ -98,18 +79,6 @@ def test_lower_calibration_error_is_better() -> None:
     assert Difference("b", "ece", -0.1, -0.2, -0.05).verdict == "better"
     assert Difference("b", "top1", -0.1, -0.2, -0.05).verdict == "worse"
     assert Difference("b", "top1", -0.1, -0.2, 0.0).verdict == "no difference shown"
-
-
-@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (3, 9), (9, 3), (5, 5), (30, 60)])
-def test_mcnemar_equals_the_binomial_test_of_scipy(gained: int, lost: int) -> None:
-    expected = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-    assert mcnemar(gained, lost) == pytest.approx(expected)
-
-
-def test_holm_corrects_as_published_and_no_less_strictly_than_benjamini_hochberg() -> None:
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    p_values = np.random.default_rng(0).random(50) ** 3
-    assert (np.array(holm(list(p_values))) >= false_discovery_control(p_values) - 1e-12).all()
 
 
 def test_class_differences_count_what_is_gained_and_lost() -> None:
@@ -136,3 +105,9 @@ def test_runs_that_do_not_match_are_refused() -> None:
         ValueError, match=r"same images and classes, got the shapes a: \(1000, 40\), b: \(999, 40\)"
     ):
         compare_runs({"a": PLAIN.logits, "b": PLAIN.logits[1:]}, PLAIN.target, PLAIN.counts)
+
+
+def test_a_notebook_shows_a_table_in_which_names_are_text() -> None:
+    shown = compare_runs({"<a>": [[1.0, 0.0]], "<b>": [[0.0, 1.0]]}, [0], [5, 5])._repr_html_()
+    assert "<td>&lt;b&gt;</td><td>balanced accuracy</td><td>-100.0</td><td>no difference shown</td>" in shown
+    assert "points less &lt;a&gt;" in shown

@@ -5,12 +5,14 @@ The page is made by `longtail.evaluation.report`, which is imported on its own b
 
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison, compare_runs
+from longtail.evaluation.mistakes import surest_mistakes
 from longtail.evaluation.mixture import MixtureLayer
 from longtail.evaluation.posthoc import Choice, adjust_logits, choose_tau, fit_temperature, scale_temperature
 from longtail.evaluation.predictions import Predictions, read_predictions, write_predictions
 from longtail.evaluation.result import ClassResult, Evaluation, GroupResult
 from longtail.evaluation.shifted import ShiftedAccuracy, shifted_accuracy, shifted_prior, shifted_subset
 from longtail.evaluation.summary import evaluate
+from longtail.evaluation.training_log import read_metrics
 
 __all__ = [
     "Choice",
@@ -27,10 +29,12 @@ __all__ = [
     "compare_runs",
     "evaluate",
     "fit_temperature",
+    "read_metrics",
     "read_predictions",
     "scale_temperature",
     "shifted_accuracy",
     "shifted_prior",
     "shifted_subset",
+    "surest_mistakes",
     "write_predictions",
 ]

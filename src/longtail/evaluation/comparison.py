@@ -1,21 +1,16 @@
 """Whether two runs differ on the same test images, or only seem to.
 
 The difference of two metrics is resampled in pairs: each resample draws the same images for both runs, so
-that what is hard for both cancels (Efron and Tibshirani, 1993, chapter 8). With seven metrics, seven
-separate 95 % intervals would leave out a true 0 far more often than once in twenty comparisons. So they
-are drawn to hold jointly: value ± q·s with s the standard deviation of that metric's resampled differences
-and q the 95 % quantile of the largest |difference − mean|/s over the metrics (Westfall and Young, 1993).
-Where the interval includes 0 the verdict is "no difference shown", which is not "no difference".
+that what is hard for both cancels (Efron and Tibshirani, 1993, chapter 8). The intervals of all metrics hold
+jointly. Where an interval includes 0 the verdict is "no difference shown", which is not "no difference".
 
-For single classes the exact McNemar test is used: of the images that exactly one run gets right, b by the
-first and c by the second, a fair coin would split b + c into b and c. The p-values of all classes are
-corrected together (Holm, 1979), because of a hundred classes five would seem to differ by chance.
+Single classes are compared by the exact McNemar test, corrected for their number (`significance.py`).
 
 Both answer for this test set and these two trained models. Another seed may move the numbers by more than the
 interval: to compare methods, compare several seeds of each.
 """
 
-import math
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -28,6 +23,7 @@ from longtail.evaluation._arrays import Ints, as_class_names, as_logits, as_targ
 from longtail.evaluation.bootstrap import Resampling, choose_resampling, resample
 from longtail.evaluation.outcomes import Outcomes, outcomes, statistics
 from longtail.evaluation.result import Bootstrap, Evaluation
+from longtail.evaluation.significance import holm, joint_half_widths, mcnemar
 from longtail.evaluation.summary import evaluate
 
 Verdict = Literal["better", "worse", "no difference shown"]
@@ -102,6 +98,14 @@ class Comparison:
         """The differences of `run` from the baseline whose intervals leave 0 out."""
         return [d for d in self.differences if d.run == run and d.verdict != "no difference shown"]
 
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(d.run)}</td><td>{label(d.metric)}</td><td>{100 * d.value:+.1f}</td>"
+            f"<td>{d.verdict}</td></tr>"
+            for d in self.differences
+        )
+        return f"<table><caption>points less {html.escape(self.baseline)}</caption>{rows}</table>"
+
 
 def compare_runs(
     runs: Mapping[str, npt.ArrayLike],
@@ -172,24 +176,6 @@ def label(metric: str) -> str:
     return names.get(metric, f"{metric}-shot accuracy")
 
 
-def mcnemar(gained: int, lost: int) -> float:
-    """The two-sided exact p-value of `gained` against `lost` under a fair coin."""
-    trials = gained + lost
-    tail = sum(math.comb(trials, k) for k in range(min(gained, lost) + 1))
-    return float(min(1.0, 2 * tail / 2**trials))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values corrected for their number: the i-th smallest of m times (m − i + 1), made monotone."""
-    order = sorted(range(len(p_values)), key=lambda i: p_values[i])
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, i in enumerate(order):
-        largest = max(largest, min(1.0, p_values[i] * (len(p_values) - rank)))
-        corrected[i] = largest
-    return corrected
-
-
 def _differences(images: Mapping[str, Outcomes], target: Ints, how: Bootstrap) -> tuple[Difference, ...]:
     everything = np.arange(len(target))[None]
     point = {name: statistics(outcome, everything) for name, outcome in images.items()}
@@ -208,16 +194,6 @@ def _differences(images: Mapping[str, Outcomes], target: Ints, how: Bootstrap) -
             low, high = (value - half, value + half) if len(target) > 1 else (None, None)
             result.append(Difference(name, metric, value, low, high))
     return tuple(result)
-
-
-def joint_half_widths(values: npt.NDArray[np.float64], *, level: float) -> list[float]:
-    """Half the width of each metric's interval, for resampled differences `values` (metrics, resamples)."""
-    centred = values - np.nanmean(values, axis=1, keepdims=True)
-    spread = np.nanstd(values, axis=1, keepdims=True)
-    # A metric that never moves has no width and no say in the quantile.
-    scaled = np.abs(centred) / np.where(spread > 0, spread, np.inf)
-    factor = np.quantile(np.nanmax(scaled, axis=0), level)
-    return [float(factor * s) for s in spread[:, 0]]
 
 
 def _by_class(run: str, baseline: Outcomes, other: Outcomes) -> list[ClassDifference]:
