@@ -87,7 +87,7 @@ def test_scaling_keeps_every_decision_and_undoes_a_known_temperature() -> None:
     assert choice.value == pytest.approx(3, rel=0.05)
     np.testing.assert_array_equal(scaled.argmax(axis=1), logits.argmax(axis=1))
     assert evaluate(scaled, target, [5] * 5, replicates=5).ece.value < 0.02
-    assert "chosen on 20000 validation images by negative log-likelihood" in str(choice)
+    assert "chosen on 20,000 validation images by negative log-likelihood" in str(choice)
 
 
 def test_a_validation_set_without_errors_gives_the_bound() -> None:

@@ -3,6 +3,7 @@
 The page is made by `longtail.evaluation.report`, which is imported on its own because it needs Jinja2.
 """
 
+from longtail.evaluation.alignment import align_predictions
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison, compare_runs
 from longtail.evaluation.mistakes import surest_mistakes
@@ -25,6 +26,7 @@ __all__ = [
     "Predictions",
     "ShiftedAccuracy",
     "adjust_logits",
+    "align_predictions",
     "choose_tau",
     "compare_runs",
     "evaluate",

@@ -31,17 +31,19 @@ def remarks(found: Evaluation) -> list[str]:
     total = len(found.classes)
     never = sum(c.recall == 0 for c in found.classes)
     if never:
-        said.append(f"{never} of {found.measured} classes {'is' if never == 1 else 'are'} never recognised.")
+        said.append(
+            f"{never:,} of {found.measured:,} classes {'is' if never == 1 else 'are'} never recognised."
+        )
     unpredicted = sum(c.predicted == 0 for c in found.classes)
     if unpredicted:
         said.append(
-            f"{unpredicted} of {total} classes {'is' if unpredicted == 1 else 'are'} never predicted."
+            f"{unpredicted:,} of {total:,} classes {'is' if unpredicted == 1 else 'are'} never predicted."
         )
     if found.measured < total:
         missing = total - found.measured
         said.append(
-            f"Balanced over {found.measured} of {total} classes: "
-            f"{missing} {'has' if missing == 1 else 'have'} no test image."
+            f"Balanced over {found.measured:,} of {total:,} classes: "
+            f"{missing:,} {'has' if missing == 1 else 'have'} no test image."
         )
     if found.images < 2:
         said.append("One test image gives no interval.")
