@@ -58,6 +58,28 @@ def test_interval_of_balanced_accuracy_is_that_of_the_normal_approximation() -> 
     assert FOUND.balanced.high == pytest.approx(high, abs=0.15 * deviation)
 
 
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    population = simulate(20, images_per_class=2000)
+    truth = evaluate(population.logits, population.target, population.counts, replicates=1)
+    rows = [np.flatnonzero(population.target == k) for k in range(20)]
+    rng = np.random.default_rng(0)
+    held = {"balanced": 0, "ece": 0}
+    for seed in range(100):
+        drawn = np.concatenate([rng.choice(r, 50, replace=False) for r in rows])
+        found = evaluate(
+            population.logits[drawn], population.target[drawn], population.counts, replicates=200, seed=seed
+        )
+        for name, estimate in (("balanced", found.balanced), ("ece", found.ece)):
+            value = truth.metrics[name]
+            assert value is not None
+            assert estimate.low is not None
+            assert estimate.high is not None
+            held[name] += estimate.low <= value <= estimate.high
+    # 95 are expected; fewer than 88 happen once in 300 times.
+    assert held["balanced"] >= 88
+    assert held["ece"] >= 85
+
+
 def test_every_estimate_lies_in_its_interval() -> None:
     estimates = [FOUND.top1, FOUND.top5, FOUND.balanced, FOUND.head_tail_gap, FOUND.ece]
     estimates += [e for group in FOUND.groups.values() for e in (group.accuracy, group.ece)]
