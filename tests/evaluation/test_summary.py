@@ -3,7 +3,7 @@ import pytest
 import sklearn.metrics
 import torch
 from scipy.stats import norm
-from torchmetrics.functional.classification import multiclass_calibration_error
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from longtail.class_counts import GROUPS
 from longtail.evaluation import evaluate
@@ -47,6 +47,26 @@ def test_calibration_overall_and_by_group_equals_torchmetrics() -> None:
         assert result.ece is not None
         assert result.ece.value == pytest.approx(float(expected), abs=1e-5)
         assert result.reliability.error == pytest.approx(float(expected), abs=1e-5)
+
+
+def test_each_class_has_the_recall_and_precision_of_sklearn() -> None:
+    precision, recall, _, support = sklearn.metrics.precision_recall_fscore_support(
+        DATA.target, DATA.logits.argmax(axis=1), labels=range(100), zero_division=np.nan
+    )
+    np.testing.assert_allclose(np.array([c.recall for c in FOUND.classes], dtype=float), recall)
+    np.testing.assert_allclose(np.array([c.precision for c in FOUND.classes], dtype=float), precision)
+    assert [c.support for c in FOUND.classes] == support.tolist()
+
+
+def test_classwise_calibration_is_the_mean_over_classes_of_the_binary_error_of_torchmetrics() -> None:
+    probs = torch.from_numpy(DATA.logits).double().softmax(dim=1)
+    target = torch.from_numpy(DATA.target)
+    errors = np.array(
+        [float(binary_calibration_error(probs[:, k].clone(), (target == k).int())) for k in range(100)]
+    )
+    assert FOUND.classwise_ece == pytest.approx(errors.mean(), abs=1e-6)
+    for group, members in DATA.counts.groups().items():
+        assert FOUND.groups[group].classwise_ece == pytest.approx(errors[members].mean(), abs=1e-6)
 
 
 def test_interval_of_balanced_accuracy_is_that_of_the_normal_approximation() -> None:
