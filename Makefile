@@ -9,7 +9,7 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check pytest format bench clean
+.PHONY: help install test check pytest browser format bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,8 +31,15 @@ check: $(STAMP)  ## format and lint (ruff), types (mypy strict), layers (import-
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-pytest: $(STAMP)  ## the tests alone; PYTEST_ARGS='-k name' narrows them
+pytest: $(STAMP) browser  ## the tests alone; PYTEST_ARGS='-k name' narrows them
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+
+browser:  ## Chromium for the tests of the report page, installed where we may
+	@if command -v chromium >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "installing chromium for the browser tests"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
+	else echo "no chromium here: the browser tests will be skipped (apt-get install chromium)" >&2; fi
 
 format: $(STAMP)  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .

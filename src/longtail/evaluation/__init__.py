@@ -1,1 +1,42 @@
-"""From predictions to metrics to a report."""
+"""From predictions to metrics to a report.
+
+The page is made by `longtail.evaluation.report`, which is imported on its own because it needs Jinja2.
+"""
+
+from longtail.evaluation.alignment import align_predictions
+from longtail.evaluation.bootstrap import Estimate
+from longtail.evaluation.comparison import Comparison, compare_runs
+from longtail.evaluation.mistakes import surest_mistakes
+from longtail.evaluation.mixture import MixtureLayer
+from longtail.evaluation.posthoc import Choice, adjust_logits, choose_tau, fit_temperature, scale_temperature
+from longtail.evaluation.predictions import Predictions, read_predictions, write_predictions
+from longtail.evaluation.result import ClassResult, Evaluation, GroupResult
+from longtail.evaluation.shifted import ShiftedAccuracy, shifted_accuracy, shifted_prior, shifted_subset
+from longtail.evaluation.summary import evaluate
+from longtail.evaluation.training_log import read_metrics
+
+__all__ = [
+    "Choice",
+    "ClassResult",
+    "Comparison",
+    "Estimate",
+    "Evaluation",
+    "GroupResult",
+    "MixtureLayer",
+    "Predictions",
+    "ShiftedAccuracy",
+    "adjust_logits",
+    "align_predictions",
+    "choose_tau",
+    "compare_runs",
+    "evaluate",
+    "fit_temperature",
+    "read_metrics",
+    "read_predictions",
+    "scale_temperature",
+    "shifted_accuracy",
+    "shifted_prior",
+    "shifted_subset",
+    "surest_mistakes",
+    "write_predictions",
+]

@@ -1,0 +1,73 @@
+"""The numbers of a page as JSON inside it, so that a script can read what a person sees."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from longtail.evaluation.comparison import Comparison
+from longtail.evaluation.mixture import MixtureLayer
+from longtail.evaluation.report.data import Report
+from longtail.evaluation.result import Evaluation
+
+MOST_CONFUSIONS = 10_000
+
+
+def report_json(report: Report) -> str:
+    """All of a report but its pictures; `training` equals the rows of metrics.csv."""
+    evaluation = json.loads(report.evaluation.to_json())
+    # A thousand classes may be confused in tens of thousands of ways; predictions.csv has them all.
+    cells = sorted(evaluation["confusions"], key=lambda cell: -cell[2])
+    evaluation["confusions"] = sorted(cells[:MOST_CONFUSIONS])
+    evaluation["confusions_left_out"] = len(cells[MOST_CONFUSIONS:])
+    data = {
+        "evaluation": evaluation,
+        "title": report.title,
+        "selection": report.selection,
+        "posthoc": [{"choice": asdict(p.choice), "metrics": p.evaluation.metrics} for p in report.posthoc],
+        "shifted": [asdict(s) for s in report.shifted],
+        "mixture": [_layer(layer, report.evaluation) for layer in report.mixture],
+        "training": [_finite(row) for row in report.training],
+        "problems": list(report.problems),
+        "config": report.config,
+        "environment": dict(report.environment),
+        "command": report.command,
+    }
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def comparison_json(comparison: Comparison) -> str:
+    """Every run's metrics and every difference."""
+    data = {
+        "baseline": comparison.baseline,
+        "metrics": {name: found.metrics for name, found in comparison.evaluations.items()},
+        "differences": [asdict(d) | {"verdict": d.verdict} for d in comparison.differences],
+        "class_differences": [asdict(d) for d in comparison.class_differences],
+        "classes": [c.name for c in comparison.evaluations[comparison.baseline].classes],
+        "bootstrap": asdict(comparison.bootstrap),
+    }
+    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _layer(layer: MixtureLayer, found: Evaluation) -> dict[str, Any]:
+    """A layer with its use by group: by class, 31 layers and 1,000 classes would be half of the page."""
+    usage: dict[str, list[float]] = {}
+    for group in found.groups:
+        rows = zip(layer.usage, found.classes, strict=False)
+        members = [row for row, c in rows if row is not None and c.group == group]
+        if members:
+            usage[group] = [sum(column) / len(members) for column in zip(*members, strict=True)]
+    return {
+        "name": layer.name,
+        "priors": layer.priors,
+        "distances": layer.distances,
+        "effective_components": layer.effective_components,
+        "collapse": layer.collapse,
+        "usage": usage,
+    }
+
+
+def _finite(row: Mapping[str, float | None]) -> dict[str, float | str | None]:
+    """JSON has no NaN and no infinity: they go in as the text that a CSV file shows."""
+    return {key: v if v is None or math.isfinite(v) else str(v) for key, v in row.items()}

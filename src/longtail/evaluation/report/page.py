@@ -1,0 +1,192 @@
+"""Write the page: one HTML file that needs no network, no JavaScript and no trust in class names.
+
+Names come from folders and CSV files of strangers. Jinja2 escapes every one; the content security policy of
+the page then allows one script and one style sheet, by their hashes, and images from `data:` addresses, so
+that even a mistake in escaping could not run or fetch anything.
+"""
+
+import base64
+import hashlib
+import os
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from longtail.class_counts import GROUPS, ClassCounts
+from longtail.evaluation._files import whole_or_not_at_all
+from longtail.evaluation.bootstrap import Estimate
+from longtail.evaluation.comparison import Comparison, label
+from longtail.evaluation.mixture import collapse_sentence
+from longtail.evaluation.report import heatmap, line_charts
+from longtail.evaluation.report.class_charts import accuracy_by_size, by_size, class_profile
+from longtail.evaluation.report.comparison_charts import class_changes, difference_chart
+from longtail.evaluation.report.data import Report
+from longtail.evaluation.report.embedded import comparison_json, report_json
+from longtail.evaluation.report.svg import number, percent, points, shorten
+from longtail.evaluation.report.verdict import headline, remarks
+from longtail.evaluation.result import ClassResult, Evaluation
+
+WIDE, NARROW = 880.0, 358.0
+TOP_CONFUSIONS = 20
+
+
+def render_report(report: Report) -> str:
+    """The page of one run, as the text of an HTML file."""
+    found = report.evaluation
+    order = by_size(found.classes)
+    return _render(
+        "report.html",
+        data=report_json(report),
+        report=report,
+        found=found,
+        order=order,
+        imbalance=ClassCounts(c.train for c in found.classes).imbalance_factor,
+        headline=headline(found),
+        remarks=remarks(found),
+        charts={
+            "profile": [class_profile(found, width=w) for w in (WIDE, NARROW)],
+            "by_size": [accuracy_by_size(found, width=w) for w in (WIDE, NARROW)],
+        },
+        confusion=heatmap.confusion_chart(found) if len(order) <= heatmap.FULL_UP_TO else None,
+        blocks=heatmap.block_chart(found) if len(order) > heatmap.FULL_UP_TO else None,
+        confusions=_top_confusions(found) if len(order) > heatmap.FULL_UP_TO else [],
+        reliability=_reliability(found),
+        sweeps=[line_charts.sweep_chart(p.choice) if len(p.choice.tried) > 1 else None for p in report.posthoc],
+        shift=line_charts.shift_chart(report.shifted) if report.shifted else None,
+        collapse=collapse_sentence(tuple(report.mixture)) if report.mixture else "",
+        weights=[heatmap.weights_bar(layer) for layer in report.mixture],
+        usage=[heatmap.usage_strip(layer, order) for layer in report.mixture],
+        curves=line_charts.training_curves(report.training),
+    )
+
+
+def render_comparison(comparison: Comparison, *, title: str = "Comparison of runs") -> str:
+    """The page of two or more runs on the same test images, as the text of an HTML file."""
+    first = comparison.evaluations[comparison.baseline]
+    others = [name for name in comparison.evaluations if name != comparison.baseline]
+    changes = {name: [d for d in comparison.class_differences if d.run == name] for name in others}
+    return _render(
+        "comparison.html",
+        data=comparison_json(comparison),
+        title=title,
+        comparison=comparison,
+        first=first,
+        others=others,
+        names=[c.name for c in first.classes],
+        shown={name: comparison.shown(name) for name in others},
+        differences={name: [d for d in comparison.differences if d.run == name] for name in others},
+        charts={name: [difference_chart(comparison, name, width=w) for w in (WIDE, NARROW)] for name in others},
+        changes=changes,
+        change_charts={
+            name: [class_changes(first, changes[name], name, width=w) for w in (WIDE, NARROW)] for name in others
+        },
+    )
+
+
+def save_page(html: str, file: str | os.PathLike[str]) -> None:
+    """Write a page to disk, whole or not at all.
+
+    A folder's name need not be text: what cannot be written as UTF-8 becomes a question mark.
+    """
+    with whole_or_not_at_all(Path(file), errors="replace") as out:
+        out.write(html)
+
+
+def _render(template: str, *, data: str, **parts: Any) -> str:
+    style, script = _asset("style.css"), _asset("page.js")
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    # Inside a script element only "</script" and "<!--" have a meaning, and both begin with "<".
+    embedded = Markup(data.replace("<", "\\u003c"))
+    page = _environment().get_template(template)
+    return page.render(policy=policy, style=Markup(style), script=Markup(script), data=embedded, **parts)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FunctionLoader(_asset),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "points": points, "shorten": shorten, "label": label}
+    environment.globals |= {
+        "GROUPS": GROUPS,
+        "interval": _interval,
+        "recall_bar": _recall_bar,
+        "estimate_bar": _estimate_bar,
+    }
+    return environment
+
+
+def _asset(name: str) -> str:
+    return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
+
+
+def _hash(content: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode('ascii')}"
+
+
+def _interval(estimate: Estimate) -> str:
+    if estimate.low is None or estimate.high is None:
+        return "no interval"
+    return f"{percent(estimate.low)} to {percent(estimate.high)}"
+
+
+def _recall_bar(c: ClassResult) -> Markup:
+    """The recall as a bar and its interval as a line, for a cell of the table, which says the number too."""
+    if c.recall is None or c.low is None or c.high is None:
+        return Markup("")
+    value, low, high = (number(100 * v) for v in (c.recall, c.low, c.high))
+    return Markup(
+        f'<svg class="tiny {c.group}" viewBox="0 0 100 10" aria-hidden="true">'
+        f'<path class="bar" d="M0 1H{value}v8H0z"/><path class="span" d="M{low} 5H{high}"/></svg>'
+    )
+
+
+def _estimate_bar(estimate: Estimate, kind: str) -> Markup:
+    low, high = (estimate.value if v is None else v for v in (estimate.low, estimate.high))
+    return Markup(
+        f'<svg class="track {kind}" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
+        '<path class="rail" d="M0 4H100"/>'
+        f'<path class="span" d="M{number(100 * low)} 4H{number(100 * high)}"/>'
+        f'<path class="point" d="M{number(100 * estimate.value)} 0V8"/></svg>'
+    )
+
+
+def _reliability(found: Evaluation) -> list[dict[str, Any]]:
+    parts = [
+        {
+            "name": "All images",
+            "images": found.images,
+            "ece": found.ece,
+            "classwise": found.classwise_ece,
+            "chart": line_charts.reliability_chart(found.reliability, name="all images", kind="accent"),
+        }
+    ]
+    for name, group in found.groups.items():
+        if group.ece is not None:
+            chart = line_charts.reliability_chart(group.reliability, name=f"{name}-shot classes", kind=name)
+            parts.append(
+                {
+                    "name": f"{name.capitalize()}-shot",
+                    "images": group.images,
+                    "ece": group.ece,
+                    "classwise": group.classwise_ece,
+                    "chart": chart,
+                }
+            )
+    return parts
+
+
+def _top_confusions(found: Evaluation) -> list[tuple[ClassResult, ClassResult, int]]:
+    wrong = sorted((c for c in found.confusions if c[0] != c[1]), key=lambda c: (-c[2], c[0], c[1]))
+    return [(found.classes[t], found.classes[p], n) for t, p, n in wrong[:TOP_CONFUSIONS]]

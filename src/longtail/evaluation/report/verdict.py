@@ -1,0 +1,54 @@
+"""What the numbers say, in the sentences that stand above them."""
+
+from longtail.evaluation.result import Evaluation
+
+WIDE_GAP = 0.2
+POORLY_CALIBRATED = 0.05
+
+
+def headline(found: Evaluation) -> str:
+    """One sentence: how the rare classes fare beside the frequent ones."""
+    measured = {name: group.accuracy for name, group in found.groups.items() if group.accuracy is not None}
+    gap = found.head_tail_gap
+    if gap is None:
+        (name, accuracy), *_ = measured.items()
+        return f"All measured classes are {name}-shot: {100 * accuracy.value:.0f}\u00a0% accuracy."
+    (first, head), *_, (last, tail) = measured.items()
+    shares = [f"{100 * accuracy.value:.0f}\u00a0%" for accuracy in (head, tail)]
+    numbers = f"{shares[0]} on {first}-shot classes, {shares[1]} on {last}-shot ones."
+    if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
+        return f"No gap shown between frequent and rare classes: {numbers}"
+    if gap.high < 0:
+        return f"The rare classes fare better than the frequent ones: {numbers}"
+    if gap.low > WIDE_GAP:
+        return f"The rare classes are left behind: {numbers}"
+    return f"The rare classes fare worse than the frequent ones: {numbers}"
+
+
+def remarks(found: Evaluation) -> list[str]:
+    """What else a reader must know before trusting the numbers; only what applies."""
+    said = []
+    total = len(found.classes)
+    never = sum(c.recall == 0 for c in found.classes)
+    if never:
+        said.append(f"{never:,} of {found.measured:,} classes {'is' if never == 1 else 'are'} never recognised.")
+    unpredicted = sum(c.predicted == 0 for c in found.classes)
+    if unpredicted:
+        said.append(f"{unpredicted:,} of {total:,} classes {'is' if unpredicted == 1 else 'are'} never predicted.")
+    if found.measured < total:
+        missing = total - found.measured
+        said.append(
+            f"Balanced over {found.measured:,} of {total:,} classes: "
+            f"{missing:,} {'has' if missing == 1 else 'have'} no test image."
+        )
+    if found.images < 2:
+        said.append("One test image gives no interval.")
+    if found.ece.value > POORLY_CALIBRATED:
+        said.append(f"The model is {_bias(found)}: its confidence is off by {100 * found.ece.value:.0f} points.")
+    return said
+
+
+def _bias(found: Evaluation) -> str:
+    bins = zip(found.reliability.counts, found.reliability.confidence, strict=True)
+    confidence = sum(n * c for n, c in bins if c is not None) / found.images
+    return "overconfident" if confidence > found.top1.value else "underconfident"

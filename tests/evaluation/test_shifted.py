@@ -1,0 +1,77 @@
+import numpy as np
+import pytest
+
+from longtail.evaluation import shifted_accuracy, shifted_prior, shifted_subset
+from tests.evaluation.simulate import simulate
+
+DATA = simulate(20, images_per_class=50)
+
+
+def test_forward_prior_falls_from_the_largest_class_by_the_imbalance_factor() -> None:
+    prior = shifted_prior([5, 500, 50], "forward", 25)
+    np.testing.assert_allclose(prior / prior.min(), [1, 25, 5])
+    assert prior.sum() == pytest.approx(1)
+
+
+def test_backward_prior_is_the_forward_one_turned_round() -> None:
+    forward, backward = (shifted_prior([5, 500, 50], way, 25) for way in ("forward", "backward"))
+    np.testing.assert_allclose(backward[[0, 2, 1]], forward[[1, 2, 0]])
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_subset_sizes_follow_the_protocol(direction: str) -> None:
+    rows = shifted_subset(DATA.target, DATA.counts, "forward" if direction == "forward" else "backward", 10)
+    sizes = np.bincount(DATA.target[rows], minlength=20)
+    expected = [int(50 * 10 ** (-k / 19) + 1e-9) for k in range(20)]
+    np.testing.assert_array_equal(sizes, expected if direction == "forward" else expected[::-1])
+    assert len(set(rows)) == len(rows)
+
+
+def test_subsets_follow_their_seed() -> None:
+    first, again, other = (shifted_subset(DATA.target, DATA.counts, "forward", 10, seed=s) for s in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_accuracy_is_the_mean_over_drawn_test_sets() -> None:
+    correct = DATA.logits.argmax(axis=1) == DATA.target
+    drawn = [correct[shifted_subset(DATA.target, DATA.counts, "backward", 10, seed=seed)].mean() for seed in range(300)]
+    (found,) = (
+        s
+        for s in shifted_accuracy(DATA.logits, DATA.target, DATA.counts, model_prior="train")
+        if (s.direction, s.imbalance_factor) == ("backward", 10)
+    )
+    assert found.accuracy == pytest.approx(np.mean(drawn), abs=0.01)  # whole images: q is met to 1/50
+
+
+def test_a_known_prior_helps_and_the_uniform_one_is_logit_adjustment() -> None:
+    results = shifted_accuracy(DATA.logits, DATA.target, DATA.counts, model_prior="train")
+    assert [(s.direction, s.imbalance_factor) for s in results][4:7] == [
+        ("forward", 2.0),
+        ("uniform", 1.0),
+        ("backward", 2.0),
+    ]
+    assert results[-1].accuracy_known_prior > results[-1].accuracy + 0.05
+    adjusted = DATA.logits - np.log(DATA.counts.priors)
+    assert results[5].accuracy_known_prior == pytest.approx((adjusted.argmax(1) == DATA.target).mean())
+
+
+def test_a_model_of_the_uniform_prior_keeps_its_answers_on_a_uniform_test_set() -> None:
+    results = shifted_accuracy(DATA.logits, DATA.target, DATA.counts, model_prior="uniform")
+    assert results[5].accuracy_known_prior == results[5].accuracy
+
+
+def test_classes_without_test_images_are_left_out() -> None:
+    kept = DATA.target != 0
+    results = shifted_accuracy(DATA.logits[kept], DATA.target[kept], DATA.counts, model_prior="uniform")
+    correct = (DATA.logits.argmax(1) == DATA.target)[kept]
+    assert results[5].accuracy == pytest.approx(correct.mean())
+
+
+def test_bad_arguments_are_named() -> None:
+    with pytest.raises(ValueError, match=r"imbalance_factor must be at least 1, got 0\.01 \(did you mean 100\?\)"):
+        shifted_prior([5, 1], "forward", 0.01)
+    with pytest.raises(ValueError, match=r"imbalance_factor must be at least 1, got 0$"):
+        shifted_prior([5, 1], "forward", 0)
+    with pytest.raises(ValueError, match="class_counts must be at least 1 with model_prior='train'"):
+        shifted_accuracy([[1.0, 0.0]], [0], [5, 0], model_prior="train")
