@@ -90,6 +90,8 @@ class Decoupled(Method):
 
     stage: Tensor
 
+    skips_parameters = True
+
     def __init__(
         self,
         model: nn.Module,
