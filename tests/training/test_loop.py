@@ -126,6 +126,12 @@ def test_the_time_limit_stops_and_goes_on(reference: Path, tmp_path: Path) -> No
     assert differences(reference, out) == []
 
 
+def test_a_bug_leaves_its_traceback_in_the_log(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionResetError):
+        train(config(), out=tmp_path / "run", watcher=Interrupt(1, fail))
+    assert "ConnectionResetError: as if the power went" in (tmp_path / "run" / "log.txt").read_text()
+
+
 def test_a_folder_with_a_run_is_not_written_over(reference: Path) -> None:
     with pytest.raises(LongtailError, match="already exists and is not empty"):
         train(config(), out=reference)

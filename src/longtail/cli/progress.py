@@ -17,6 +17,9 @@ _SHORT = {
     "accuracy_few": "few",
 }
 
+# After this many steps a training on a CPU is judged, and said to be long if it takes more minutes than this.
+_STEPS_TO_JUDGE, _LONG = 20, 30
+
 
 class TrainingScreen(Watcher):
     """Shows a run on stderr."""
@@ -38,7 +41,7 @@ class TrainingScreen(Watcher):
             disable=not self._console.is_terminal or not self.is_first_rank,
         )
         self._task = self._bar.add_task("training", total=None, epoch="", shown="")
-        self._epochs = self._steps = self._images = 0
+        self._epochs = self._steps = self._images = self._seen = 0
         self._since = time.monotonic()
         self._accuracies = ""
 
@@ -48,13 +51,17 @@ class TrainingScreen(Watcher):
 
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """Show the bar."""
-        self._epochs, self._steps, self._since, self._images = epochs, steps, time.monotonic(), 0
+        self._epochs, self._steps, self._since = epochs, steps, time.monotonic()
+        self._images = self._seen = 0
         self._bar.update(self._task, total=epochs * steps, completed=epoch * steps, epoch=f"{epoch + 1}/{epochs}")
         self._bar.start()
 
     def step(self, *, epoch: int, batch: int, loss: float, lr: float, images: int) -> None:
         """Move the bar."""
         self._images += images
+        self._seen += 1
+        if self._seen == _STEPS_TO_JUDGE:
+            self._estimate(done=epoch * self._steps + batch)
         speed = self._images / max(time.monotonic() - self._since, 1e-9)
         self._bar.update(
             self._task,
@@ -62,6 +69,18 @@ class TrainingScreen(Watcher):
             epoch=f"{epoch + 1}/{self._epochs}",
             shown=f"loss {loss:.3f} {self._accuracies} lr {lr:.2g} {speed:.0f} img/s",
         )
+
+    def _estimate(self, *, done: int) -> None:
+        """Say how long it will take, if that is long and there is no accelerator to thank for it."""
+        import torch
+
+        minutes = (self._epochs * self._steps - done) * (time.monotonic() - self._since) / self._seen / 60
+        if minutes > _LONG and not torch.accelerator.is_available():
+            fewer = max(1, int(self._epochs * _LONG / minutes))
+            self.say(
+                f"no accelerator: at the speed of the first {self._seen} steps this takes {minutes / 60:.1f} hours; "
+                f"--epochs {fewer} would take {_LONG} minutes, and a smaller --model less"
+            )
 
     def epoch(self, row: Mapping[str, float | None]) -> None:
         """Say how the epoch went."""

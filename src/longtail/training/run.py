@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,10 @@ def train(
     except LongtailError as error:
         if fabric.is_global_zero:
             folder.log(str(error))
+        raise
+    except Exception:
+        if fabric.is_global_zero:
+            folder.log(traceback.format_exc())
         raise
     logits, targets = training.predict(parts.data.test)
     if fabric.is_global_zero:
