@@ -1,0 +1,192 @@
+"""The paper's ladder: rows x readings x seeds under one budget, on real data.
+
+    python -m benchmarks.ladder --rows baseline cbn_sbn_dpl --seeds 0 1 2 --epochs 60 --model resnet8
+    python -m benchmarks.ladder --rows cbn --readings temperature running --screen
+    python -m benchmarks.ladder --table
+
+A row is a set of switches of `compound_bn`, a reading a set of its arguments (and `none` the defaults). Each run is a
+`longtail train` of its own, single-threaded, as many at once as there are cores; it leaves one JSON and is resumed
+where it was stopped. With `--screen` a fifth of the training images validate, and the numbers are theirs: readings are chosen
+so, never by the test images. The table has mean and standard deviation over the seeds, and the difference to the
+baseline of the same data, model, epochs and seeds, with its 95 % interval (Student's t over the paired seeds).
+"""
+
+import argparse
+import itertools
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from scipy.stats import t as student
+
+from benchmarks._record import RESULTS, write_result
+
+ROWS: dict[str, dict[str, Any]] = {
+    "baseline": {"compound": False, "split": False, "dual_path": False},
+    "sbn": {"compound": False, "split": True, "dual_path": False},
+    "cbn": {"compound": True, "split": False, "dual_path": False},
+    "cbn_sbn": {"compound": True, "split": True, "dual_path": False},
+    "cbn_sbn_dpl": {"compound": True, "split": True, "dual_path": True},
+}
+READINGS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "temperature": {"temperature": "channels"},
+    "running": {"statistics": "running"},
+    "literal": {"statistics": "running", "momentum": 0.9},
+    "detached": {"detach_responsibilities": True},
+    "random": {"component_init": "random"},
+    "interleaved": {"group_scheme": "interleaved"},
+    "split_loss": {"split_loss_weight": 1.0},
+    "last_stage": {"layers": ["stage3"]},
+    "temperature_split_loss": {"temperature": "channels", "split_loss_weight": 1.0},
+    "temperature_last_stage": {"temperature": "channels", "layers": ["stage3"]},
+}
+FOLDER = RESULTS / "ladder"
+
+
+def job_name(arguments: argparse.Namespace, row: str, reading: str, seed: int) -> str:
+    """A name that tells runs apart."""
+    data = arguments.data.replace(":", "-")
+    kind = "screen" if arguments.screen else "test"
+    return f"{kind}.{data}.{arguments.model}.{arguments.epochs}.{row}.{reading}.{seed}"
+
+
+def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, out: Path) -> None:
+    """Train one run in this process and write its JSON."""
+    import torch
+
+    from longtail.evaluation import read_metrics
+    from longtail.training import build_config, train
+
+    torch.set_num_threads(1)
+    method = {"name": "compound_bn"} | ROWS[row] | (READINGS[reading] if row != "baseline" else {})
+    settings = {
+        "data": arguments.data,
+        "method": method,
+        "model": {"name": arguments.model},
+        "epochs": arguments.epochs,
+        "batch_size": arguments.batch_size,
+        "seed": seed,
+        "workers": 0,
+        "val_fraction": 0.2 if arguments.screen else None,
+        "optim": {"lr": arguments.lr},
+        "eval_every": arguments.epochs,
+    }
+    start = time.monotonic()
+    run = train(build_config(settings), out=out, resume=True)
+    last = read_metrics(run.path / "metrics.csv")[-1]
+    split = "val" if arguments.screen else "test"
+    found = {name.partition("/")[2]: value for name, value in last.items() if name.startswith(f"{split}/")}
+    write_result(
+        f"ladder/{job_name(arguments, row, reading, seed)}",
+        {
+            "split": split,
+            "row": row,
+            "reading": reading,
+            "seed": seed,
+            "settings": settings,
+            "train_loss": last["train/loss"],
+            "accuracy": found,
+            "minutes": (time.monotonic() - start) / 60,
+        },
+        command=f"python -m benchmarks.ladder {' '.join(sys.argv[1:])}",
+    )
+
+
+def run_all(arguments: argparse.Namespace) -> None:
+    """Run what has no JSON yet, as many at once as asked for."""
+    jobs = list(itertools.product(arguments.rows, arguments.readings, arguments.seeds))
+    jobs = [job for job in jobs if job[0] != "baseline" or job[1] == arguments.readings[0]]
+    waiting = [job for job in jobs if not (FOLDER / f"{job_name(arguments, *job)}.json").exists()]
+    print(f"{len(jobs)} runs, of which {len(waiting)} are to be done, {arguments.jobs} at once", flush=True)
+    running: dict[subprocess.Popen[bytes], tuple[str, str, int]] = {}
+    while waiting or running:
+        while waiting and len(running) < arguments.jobs:
+            row, reading, seed = job = waiting.pop(0)
+            choice = ["--rows", row, "--readings", reading, "--seeds", str(seed), "--only-this"]
+            command = [sys.executable, "-m", "benchmarks.ladder", *_shared(arguments), *choice]
+            running[subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})] = job
+        time.sleep(1)
+        for process in [process for process in running if process.poll() is not None]:
+            job = running.pop(process)
+            print(f"{' '.join(map(str, job))}: {'done' if process.returncode == 0 else 'failed'}", flush=True)
+
+
+def _shared(arguments: argparse.Namespace) -> list[str]:
+    names = ("data", "model", "epochs", "batch_size", "lr", "runs")
+    given = [part for name in names for part in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))]
+    return [*given, "--screen"] if arguments.screen else given
+
+
+def table() -> list[str]:
+    """Mean, standard deviation and paired difference to the baseline, for all that was run."""
+    groups: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
+    for file in sorted(FOLDER.glob("*.json")):
+        record = json.loads(file.read_text())
+        s = record["settings"]
+        setting = f"{s['data']} {s['model']['name']} {s['epochs']} epochs, {record['split']}"
+        groups[setting, record["row"], record["reading"]][record["seed"]] = 100 * record["accuracy"]["balanced"]
+    lines = []
+    for setting in dict.fromkeys(key[0] for key in groups):
+        lines += [
+            f"\n{setting}: balanced accuracy, last epoch",
+            f"{'row':14}{'reading':26}{'seeds':>6}{'mean ± std':>16}",
+        ]
+        lines[-1] += f"{'to baseline':>14}{'95 % interval':>20}"
+        base = groups.get((setting, "baseline", "none"), {})
+        for (where, row, reading), values in groups.items():
+            if where == setting:
+                lines.append(_line(row, reading, values, base))
+    return lines
+
+
+def _line(row: str, reading: str, values: dict[int, float], base: dict[int, float]) -> str:
+    spread = statistics.stdev(values.values()) if len(values) > 1 else math.nan
+    line = f"{row:14}{reading:26}{len(values):6}{statistics.fmean(values.values()):9.2f} ± {spread:4.2f}"
+    pairs = [values[seed] - base[seed] for seed in values if seed in base]
+    if row == "baseline" or not pairs:
+        return line
+    mean = statistics.fmean(pairs)
+    line += f"{mean:+14.2f}"
+    if len(pairs) > 1:
+        half = student.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / math.sqrt(len(pairs))
+        line += f"{f'{mean - half:+.2f} to {mean + half:+.2f}':>20}"
+    return line
+
+
+def main() -> None:
+    """Run, or show the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--readings", nargs="+", choices=READINGS, default=["none"])
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    parser.add_argument("--data", default="cifar10-lt:100")
+    parser.add_argument("--model", default="resnet8")
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--batch-size", type=int, default=128)
+    parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--screen", action="store_true", help="numbers of a validation split, to choose readings by")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
+    parser.add_argument("--runs", type=Path, default=Path("runs/ladder"), help="the folder of the runs")
+    parser.add_argument("--table", action="store_true", help="only show the table of what was run")
+    parser.add_argument("--only-this", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if arguments.only_this:
+        (row,), (reading,), (seed,) = arguments.rows, arguments.readings, arguments.seeds
+        run_one(arguments, row, reading, seed, arguments.runs / job_name(arguments, row, reading, seed))
+        return
+    if not arguments.table:
+        run_all(arguments)
+    print("\n".join(table()))
+
+
+if __name__ == "__main__":
+    main()
