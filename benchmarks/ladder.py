@@ -6,9 +6,9 @@
 
 A row is a set of switches of `compound_bn`, a reading a set of its arguments (and `none` the defaults). Each run is a
 `longtail train` of its own, single-threaded, as many at once as there are cores; it leaves one JSON and is resumed
-where it was stopped. With `--screen` a fifth of the training images validate, and the numbers are theirs: readings are chosen
-so, never by the test images. The table has mean and standard deviation over the seeds, and the difference to the
-baseline of the same data, model, epochs and seeds, with its 95 % interval (Student's t over the paired seeds).
+where it was stopped. With `--screen` a fifth of the training images validate, and the numbers are theirs: readings are
+chosen so, never by the test images. The table has mean and standard deviation over the seeds, and the difference to
+the baseline of the same data, model, epochs and seeds, with its 95 % interval (Student's t over the paired seeds).
 """
 
 import argparse
