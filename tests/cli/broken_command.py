@@ -14,8 +14,8 @@ def interrupted() -> None:
 
 def wait(busy: Path) -> None:
     """Hold a file until stopped."""
-    busy.touch()
     try:
+        busy.touch()
         time.sleep(60)
     finally:
         busy.unlink()
