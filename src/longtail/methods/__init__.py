@@ -1,1 +1,6 @@
 """Training methods, one file each: each turns a batch into a loss, in plain torch."""
+
+from longtail.methods.base import METHODS, Batch, Method, MethodOutput
+from longtail.methods.erm import ERM
+
+__all__ = ["ERM", "METHODS", "Batch", "Method", "MethodOutput"]

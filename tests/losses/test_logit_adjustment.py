@@ -1,0 +1,46 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from longtail.losses import adjust_logits, balanced_softmax_loss, logit_adjustment_loss
+
+COUNTS = [500, 90, 7, 1]
+
+
+def test_strength_one_is_balanced_softmax() -> None:
+    logits, target = torch.randn(12, 4), torch.arange(12) % 4
+    torch.testing.assert_close(
+        logit_adjustment_loss(logits, target, class_counts=COUNTS, reduction="none"),
+        balanced_softmax_loss(logits, target, class_counts=COUNTS, reduction="none"),
+    )
+
+
+def test_the_loss_is_cross_entropy_of_logits_adjusted_the_other_way() -> None:
+    logits, target = torch.randn(12, 4), torch.arange(12) % 4
+    other_way = 2 * logits - adjust_logits(logits, class_counts=COUNTS, strength=0.7)
+    torch.testing.assert_close(
+        logit_adjustment_loss(logits, target, class_counts=COUNTS, strength=0.7),
+        F.cross_entropy(other_way, target),
+    )
+
+
+def test_post_hoc_adjustment_turns_a_posterior_into_the_likelihood() -> None:
+    """Bayes: with true posteriors as logits, the adjusted softmax is p(x | y) up to the sum over y."""
+    priors = np.array(COUNTS) / sum(COUNTS)
+    likelihood = np.array([0.1, 0.2, 0.3, 0.9])
+    posterior = likelihood * priors / (likelihood @ priors)
+    adjusted = adjust_logits(torch.tensor(posterior).log()[None], class_counts=COUNTS)
+    np.testing.assert_allclose(adjusted.softmax(dim=1)[0].numpy(), likelihood / likelihood.sum())
+
+
+def test_post_hoc_adjustment_of_strength_zero_changes_nothing() -> None:
+    logits = torch.randn(3, 4)
+    assert torch.equal(adjust_logits(logits, class_counts=COUNTS, strength=0.0), logits)
+
+
+def test_post_hoc_adjustment_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="one count for each of the 3 columns of logits, got 4"):
+        adjust_logits(torch.zeros(1, 3), class_counts=COUNTS)
+    with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\), got \(4,\)"):
+        adjust_logits(torch.zeros(4), class_counts=COUNTS)

@@ -1,0 +1,48 @@
+from typing import NamedTuple
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from longtail.losses import LOSSES, LDAMLoss
+from longtail.methods import ERM
+from longtail.models import create_model
+
+COUNTS = [40, 10, 2]
+
+
+class Images(NamedTuple):
+    views: tuple[Tensor, ...]
+    target: Tensor
+
+
+IMAGES = Images((torch.linspace(-1, 1, 3 * 3 * 64).reshape(3, 3, 8, 8),), torch.tensor([0, 1, 2]))
+
+
+def test_the_step_is_the_loss_of_the_model_s_logits() -> None:
+    model = create_model("resnet8", 3)
+    output = ERM(model, COUNTS)(IMAGES)
+    logits = model(IMAGES.views[0])
+    torch.testing.assert_close(output.loss, F.cross_entropy(logits, IMAGES.target))
+    torch.testing.assert_close(output.logits, logits.detach())
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_takes_any_loss(name: str) -> None:
+    model = create_model("resnet8", 3)
+    output = ERM(model, COUNTS, loss=name)(IMAGES)
+    torch.testing.assert_close(output.loss.detach(), LOSSES[name](COUNTS)(output.logits, IMAGES.target))
+
+
+def test_settings_reach_the_loss() -> None:
+    method = ERM(create_model("resnet8", 3), COUNTS, loss="ldam", loss_settings={"scale": 1.0})
+    assert isinstance(method.loss, LDAMLoss)
+    assert method.loss.scale == 1.0
+    method.set_progress(0.9)
+    assert method.loss.reweight
+
+
+def test_a_loss_of_many_numbers_is_refused() -> None:
+    with pytest.raises(ValueError, match="loss_settings must not set reduction to 'none'"):
+        ERM(create_model("resnet8", 3), COUNTS, loss_settings={"reduction": "none"})
