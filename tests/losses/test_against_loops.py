@@ -38,12 +38,8 @@ def case(
 EFFECTIVE = partial(loops.effective_number_weights, beta=0.999)
 CASES = {
     "cross_entropy": case(losses.cross_entropy_loss, losses.CrossEntropyLoss, loops.cross_entropy),
-    "balanced_softmax": case(
-        losses.balanced_softmax_loss, losses.BalancedSoftmaxLoss, loops.balanced_softmax
-    ),
-    "logit_adjustment": case(
-        losses.logit_adjustment_loss, losses.LogitAdjustmentLoss, loops.logit_adjustment(1.0)
-    ),
+    "balanced_softmax": case(losses.balanced_softmax_loss, losses.BalancedSoftmaxLoss, loops.balanced_softmax),
+    "logit_adjustment": case(losses.logit_adjustment_loss, losses.LogitAdjustmentLoss, loops.logit_adjustment(1.0)),
     "logit_adjustment, strong": case(
         losses.logit_adjustment_loss, losses.LogitAdjustmentLoss, loops.logit_adjustment(2.5), strength=2.5
     ),

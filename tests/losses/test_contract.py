@@ -127,9 +127,7 @@ def test_adding_a_constant_to_a_row_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=["float16", "bfloat16"])
 def test_half_precision_logits_are_computed_in_float32(name: str, dtype: torch.dtype) -> None:
     logits, target = batch(dtype)
-    loss = LOSSES[name](
-        COUNTS
-    ).half()  # a model's `.half()` reaches its loss too, and must not round the counts
+    loss = LOSSES[name](COUNTS).half()  # a model's `.half()` reaches its loss too, and must not round the counts
     value = loss(logits, target)
     assert value.dtype == torch.float32
     assert torch.equal(value, LOSSES[name](COUNTS)(logits.float(), target))
@@ -154,9 +152,7 @@ def test_float64_stays(name: str) -> None:
 @each_loss
 def test_counts_may_be_a_list_class_counts_or_a_tensor(name: str) -> None:
     logits, target = batch()
-    values = [
-        LOSSES[name](counts)(logits, target) for counts in (COUNTS, ClassCounts(COUNTS), torch.tensor(COUNTS))
-    ]
+    values = [LOSSES[name](counts)(logits, target) for counts in (COUNTS, ClassCounts(COUNTS), torch.tensor(COUNTS))]
     assert values[0] == values[1] == values[2]
 
 

@@ -23,9 +23,7 @@ def test_equals_the_loop(reduction: Reduction) -> None:
 
 def test_no_gradient_reaches_the_goal() -> None:
     prediction, goal = pair()
-    gradients = torch.autograd.grad(
-        negative_cosine_loss(prediction, goal), [prediction, goal], allow_unused=True
-    )
+    gradients = torch.autograd.grad(negative_cosine_loss(prediction, goal), [prediction, goal], allow_unused=True)
     assert gradients[0].abs().sum() > 0
     assert gradients[1] is None
 

@@ -59,8 +59,7 @@ def forward_by_hand(weights: dict[str, Tensor], x: Tensor, blocks: int) -> Tenso
 
     def norm(x: Tensor, name: str) -> Tensor:
         mean, variance, scale, shift = (
-            weights[f"{name}.{part}"][:, None, None]
-            for part in ("running_mean", "running_var", "weight", "bias")
+            weights[f"{name}.{part}"][:, None, None] for part in ("running_mean", "running_var", "weight", "bias")
         )
         return (x - mean) / (variance + 1e-5).sqrt() * scale + shift
 
@@ -70,16 +69,12 @@ def forward_by_hand(weights: dict[str, Tensor], x: Tensor, blocks: int) -> Tenso
             name = f"stage{stage}.{block}"
             stride = 2 if stage > 1 and block == 0 else 1
             out = F.conv2d(x, weights[f"{name}.conv1.weight"], stride=stride, padding=1)
-            out = F.conv2d(
-                norm(out, f"{name}.norm1").clamp_min(0), weights[f"{name}.conv2.weight"], padding=1
-            )
+            out = F.conv2d(norm(out, f"{name}.norm1").clamp_min(0), weights[f"{name}.conv2.weight"], padding=1)
             shortcut = torch.zeros_like(out)
             first = (out.shape[1] - x.shape[1]) // 2
             shortcut[:, first : first + x.shape[1]] = x[:, :, ::stride, ::stride]
             x = (norm(out, f"{name}.norm2") + shortcut).clamp_min(0)
-    return F.linear(
-        x.flatten(2).sum(2) / x[0, 0].numel(), weights["classifier.weight"], weights["classifier.bias"]
-    )
+    return F.linear(x.flatten(2).sum(2) / x[0, 0].numel(), weights["classifier.weight"], weights["classifier.bias"])
 
 
 def test_equals_the_paper_s_figure_written_out() -> None:

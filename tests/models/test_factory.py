@@ -97,9 +97,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("hub")
 def test_without_network_the_error_says_what_to_do() -> None:
-    with pytest.raises(
-        ConnectionError, match=r"weights of test_resnet from huggingface.co/timm/.*pass its path"
-    ):
+    with pytest.raises(ConnectionError, match=r"weights of test_resnet from huggingface.co/timm/.*pass its path"):
         create_model("test_resnet", 10, pretrained=True)
 
 

@@ -40,9 +40,7 @@ def logit_adjustment(strength: float) -> RowLosses:
             denominator = 0.0
             for k in range(len(row)):
                 denominator += (counts[k] / sum(counts)) ** strength * math.exp(row[k])
-            losses.append(
-                -math.log((counts[label] / sum(counts)) ** strength * math.exp(row[label]) / denominator)
-            )
+            losses.append(-math.log((counts[label] / sum(counts)) ** strength * math.exp(row[label]) / denominator))
         return losses
 
     return losses_of

@@ -94,8 +94,7 @@ def counts_for(logits: Tensor, class_counts: ClassCountsLike) -> Tensor:
     counts = counts_tensor(class_counts)
     if len(counts) != logits.shape[1]:
         raise ValueError(
-            f"class_counts must have one count for each of the {logits.shape[1]} columns of logits, "
-            f"got {len(counts)}"
+            f"class_counts must have one count for each of the {logits.shape[1]} columns of logits, got {len(counts)}"
         )
     return counts.to(logits)
 

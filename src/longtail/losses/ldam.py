@@ -96,9 +96,7 @@ class LDAMLoss(LongTailLoss):
         check_at_least_zero(max_margin=max_margin, scale=scale)
         check_share(beta=beta)
         if not 0 <= reweight_from <= 1:
-            raise ValueError(
-                f"reweight_from must be from 0 to 1, got {reweight_from} (a share of the training)"
-            )
+            raise ValueError(f"reweight_from must be from 0 to 1, got {reweight_from} (a share of the training)")
         self.max_margin = max_margin
         self.scale = scale
         self.beta = beta

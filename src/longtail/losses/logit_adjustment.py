@@ -83,9 +83,7 @@ def log_priors(logits: Tensor, class_counts: ClassCountsLike) -> Tensor:
 class LogitAdjustmentLoss(LongTailLoss):
     """See :func:`logit_adjustment_loss`."""
 
-    def __init__(
-        self, class_counts: ClassCountsLike, *, strength: float = 1.0, reduction: Reduction = "mean"
-    ) -> None:
+    def __init__(self, class_counts: ClassCountsLike, *, strength: float = 1.0, reduction: Reduction = "mean") -> None:
         super().__init__(class_counts, reduction=reduction)
         check_at_least_zero(strength=strength)
         self.strength = strength

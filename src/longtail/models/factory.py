@@ -52,9 +52,7 @@ def create_model(
             raise ValueError(f"{argument} must be at least 1, got {value}")
     if name in MODELS:
         if pretrained is True:
-            raise ValueError(
-                f"pretrained must be False or a safetensors file for {name}: it has no public weights"
-            )
+            raise ValueError(f"pretrained must be False or a safetensors file for {name}: it has no public weights")
         model = MODELS[name](num_classes, in_channels=in_channels)
     else:
         model = _create_timm_model(name, num_classes, in_channels, pretrained is True, image_size)
@@ -110,9 +108,7 @@ def _download(name: str, config: Any) -> Path:
     from huggingface_hub import hf_hub_download
 
     if config is None or config.hf_hub_id is None:
-        raise ValueError(
-            f"pretrained must be False or a safetensors file for {name}: timm's hub has no weights"
-        )
+        raise ValueError(f"pretrained must be False or a safetensors file for {name}: timm's hub has no weights")
     try:
         return Path(hf_hub_download(config.hf_hub_id, "model.safetensors"))
     except OSError as error:  # no network, no such file, no room: the hub's errors all derive from it

@@ -54,9 +54,7 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
     ]
     if differences:
         more = f", and {len(differences) - 3} more differences" if len(differences) > 3 else ""
-        raise ValueError(
-            f"pretrained holds the weights of another model: {path}: {'; '.join(differences[:3])}{more}"
-        )
+        raise ValueError(f"pretrained holds the weights of another model: {path}: {'; '.join(differences[:3])}{more}")
     model.load_state_dict(weights)
 
 
