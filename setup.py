@@ -9,7 +9,7 @@ import platform
 from setuptools import Extension, setup
 
 KERNELS = "src/longtail/nn/kernels"
-FLAGS = ["-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=default"]
+FLAGS = ["-O2", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=default"]
 
 # One build for each instruction set; `longtail.nn.kernels.library` chooses among them at run time.
 if platform.machine() in {"x86_64", "AMD64"}:

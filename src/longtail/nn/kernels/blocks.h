@@ -118,7 +118,8 @@ INLINE void weighted_sums(const int M, long rows, const float *x, const float *g
     for (long d = 0; d < width; d += VL, sums += step) {
         const float *gd = g ? g + d : NULL;
         vec s = load(shift + d);
-        if (g) /* this column's share of the next block: walking down columns, nothing else would fetch it in time */
+        /* This column's share of the next block: walking down long columns, nothing else would fetch it in time. */
+        if (g && width >= 128)
             for (long k = d * rows; k < (d + VL) * rows; k += 16) {
                 __builtin_prefetch(x + rows * ld + k, 0, 2);
                 __builtin_prefetch(g + rows * ldg + k, 0, 2);
