@@ -8,6 +8,7 @@ from longtail.nn.compound_batch_norm import (
     CompoundBatchNorm3d,
 )
 from longtail.nn.convert import CompoundBatchNormAct2d, CompoundBatchNormNd, convert_batch_norm
+from longtail.nn.fold import fold_batch_norm
 from longtail.nn.split_path import class_groups, split_path
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "CompoundBatchNormNd",
     "class_groups",
     "convert_batch_norm",
+    "fold_batch_norm",
     "functional",
     "split_path",
 ]
