@@ -1,20 +1,24 @@
-"""Compound batch norm against `nn.BatchNorm2d` and against the paper's form written naively.
+"""Compound batch norm against `nn.BatchNorm2d`, its own eager path, and the paper's form written naively.
 
     python -m benchmarks.norm_layer
 
-Forward, forward and backward, and peak memory, for the shapes of a CIFAR ResNet and one of an ImageNet ResNet; M = 4,
-channels_last, and a channels_last gradient, as in a network. The variants take turns within one run, so that noise of
-the machine meets them alike; what is reported is ratios of medians, with the quartiles of the paired ratios as spread.
+Forward and backward in training, forward in eval, and peak memory, for the shapes of a CIFAR ResNet and one of an
+ImageNet ResNet; M = 4, channels_last, and a channels_last gradient, as in a network. The variants take turns within one
+run, so that noise of the machine meets them alike; what is reported is ratios of medians, with the quartiles of the
+paired ratios as spread. Then the cost against the number of components and of channels.
 """
 
 import argparse
+import copy
 import gc
 import math
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
@@ -22,13 +26,19 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks._record import write_result
 from longtail.nn import CompoundBatchNorm2d
+from longtail.nn.kernels import mixture_norm as kernel
+from longtail.nn.kernels.library import load
 from tests.reference.compound_batch_norm import naive_compound_batch_norm
 
 SHAPES = [(128, 16, 32, 32), (128, 32, 16, 16), (128, 64, 8, 8), (32, 256, 28, 28)]
 COMPONENTS = 4
+SWEEP_COMPONENTS = [1, 2, 4, 8]
+SWEEP_CHANNELS = [16, 64, 256, 1024, 2048]
+SWEEP_ELEMENTS = 1 << 21
 NAIVE_EVERY = 5  # the naive form is slow: it takes its turn in every fifth round
 
 Layer = Callable[[Tensor], Tensor]
+Shape = tuple[int, int, int, int]
 
 
 @dataclass
@@ -38,30 +48,43 @@ class Timing:
     milliseconds: dict[str, float]
     compound_over_batch_norm: float
     quartiles: tuple[float, float]
-    naive_over_compound: float
+    eager_over_compound: float | None
+    naive_over_compound: float | None
 
 
 @dataclass
 class Row:
     """All figures at one shape."""
 
-    shape: tuple[int, int, int, int]
+    shape: Shape
     forward: Timing
     forward_backward: Timing
+    eval_forward: Timing
     peak_bytes: dict[str, int]
     memory_over_batch_norm: float
 
 
-def make_variants(channels: int) -> dict[str, Layer]:
+def eager(layer: Layer) -> Layer:
+    """The same layer with the kernels turned off."""
+
+    def run(x: Tensor) -> Tensor:
+        with patch.object(kernel, "takes", return_value=False):
+            return layer(x)
+
+    return run
+
+
+def make_variants(channels: int, components: int = COMPONENTS) -> dict[str, Layer]:
     """The layers to compare, by name; all in training mode, the mixtures with components apart."""
     torch.manual_seed(0)
-    compound = CompoundBatchNorm2d(channels, COMPONENTS, component_init="random")
+    compound = CompoundBatchNorm2d(channels, components, component_init="random")
     compound.running_mean *= 0.3
     mixture = (compound.prior.clone(), compound.running_mean.clone(), compound.running_var.clone())
-    weight, bias = nn.Parameter(torch.ones(COMPONENTS, channels)), nn.Parameter(torch.zeros(COMPONENTS, channels))
+    weight, bias = nn.Parameter(torch.ones(components, channels)), nn.Parameter(torch.zeros(components, channels))
     return {
         "batch_norm": nn.BatchNorm2d(channels),
         "compound": compound,
+        "eager": eager(copy.deepcopy(compound)),
         "naive": lambda x: naive_compound_batch_norm(x, *mixture, weight, bias, eps=1e-5)[0],
     }
 
@@ -84,7 +107,8 @@ def time_in_turns(passes: dict[str, Callable[[], object]], rounds: int) -> Timin
         milliseconds={variant: 1e3 * value for variant, value in median.items()},
         compound_over_batch_norm=median["compound"] / median["batch_norm"],
         quartiles=(low, high),
-        naive_over_compound=median["naive"] / median["compound"],
+        eager_over_compound=median["eager"] / median["compound"] if "eager" in median else None,
+        naive_over_compound=median["naive"] / median["compound"] if "naive" in median else None,
     )
 
 
@@ -104,31 +128,52 @@ def peak_memory(run: Callable[[], object]) -> int:
     return most
 
 
-def measure(shape: tuple[int, int, int, int], rounds: int) -> Row:
-    """Time all variants at one shape."""
+def passes(shape: Shape, variants: dict[str, Layer]) -> tuple[dict[str, Callable[[], object]], ...]:
+    """The forward pass of each variant while training, forward and backward, and forward in eval without gradient."""
     x = torch.randn(shape).to(memory_format=torch.channels_last).requires_grad_()
     grad = torch.randn(shape).to(memory_format=torch.channels_last)
 
-    def forward(layer: Layer) -> Callable[[], object]:
-        return lambda: layer(x)
+    def forward_backward(layer: Layer) -> None:
+        x.grad = None  # as an activation, which has none before
+        layer(x).backward(grad)
 
-    def forward_backward(layer: Layer) -> Callable[[], object]:
-        def run() -> None:
-            x.grad = None  # as an activation, which has none before
-            layer(x).backward(grad)
+    def eval_forward(layer: nn.Module) -> None:
+        with torch.inference_mode():
+            layer.eval()(x)
+        layer.train()
 
-        return run
+    return (
+        {name: partial(layer, x) for name, layer in variants.items()},
+        {name: partial(forward_backward, layer) for name, layer in variants.items()},
+        {name: partial(eval_forward, layer) for name, layer in variants.items() if isinstance(layer, nn.Module)},
+    )
 
-    variants = make_variants(shape[1])
-    both = {name: forward_backward(layer) for name, layer in variants.items()}
-    memory = {name: peak_memory(run) for name, run in both.items()}
+
+def measure(shape: Shape, rounds: int) -> Row:
+    """Time all variants at one shape."""
+    forward, forward_backward, eval_forward = passes(shape, make_variants(shape[1]))
+    memory = {name: peak_memory(run) for name, run in forward_backward.items()}
     return Row(
         shape=shape,
-        forward=time_in_turns({name: forward(layer) for name, layer in variants.items()}, rounds),
-        forward_backward=time_in_turns(both, rounds),
+        forward=time_in_turns(forward, rounds),
+        forward_backward=time_in_turns(forward_backward, rounds),
+        eval_forward=time_in_turns(eval_forward, rounds),
         peak_bytes=memory,
         memory_over_batch_norm=memory["compound"] / memory["batch_norm"],
     )
+
+
+def sweep(rounds: int) -> list[dict[str, object]]:
+    """Forward and backward against the number of components, and of channels at the same number of elements."""
+    cases = [(64, components) for components in SWEEP_COMPONENTS] + [(channels, 4) for channels in SWEEP_CHANNELS]
+    results: list[dict[str, object]] = []
+    for channels, components in cases:
+        shape = (SWEEP_ELEMENTS // channels // 64, channels, 8, 8)
+        variants = {name: make_variants(channels, components)[name] for name in ("batch_norm", "compound")}
+        timing = time_in_turns(passes(shape, variants)[1], rounds)
+        results.append({"channels": channels, "components": components, **asdict(timing)})
+        print(f"{f'C = {channels}, M = {components}':>18} {timing.compound_over_batch_norm:17.2f}x")
+    return results
 
 
 def summarise(rows: list[Row]) -> dict[str, float]:
@@ -136,7 +181,9 @@ def summarise(rows: list[Row]) -> dict[str, float]:
     columns = {
         "forward": [row.forward.compound_over_batch_norm for row in rows],
         "forward_backward": [row.forward_backward.compound_over_batch_norm for row in rows],
-        "naive_over_compound": [row.forward_backward.naive_over_compound for row in rows],
+        "eval_forward": [row.eval_forward.compound_over_batch_norm for row in rows],
+        "eager_over_compound": [row.forward_backward.eager_over_compound or math.nan for row in rows],
+        "naive_over_compound": [row.forward_backward.naive_over_compound or math.nan for row in rows],
         "memory": [row.memory_over_batch_norm for row in rows],
     }
     return {name: math.exp(statistics.fmean(map(math.log, column))) for name, column in columns.items()}
@@ -147,8 +194,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=30, help="turns of each variant at each shape")
     rounds = parser.parse_args().rounds
-    print("compound batch norm over nn.BatchNorm2d, median and quartiles:")
-    print(f"{'shape':>18} {'forward':>9} {'forward+backward':>25} {'faster than naive':>18} {'peak memory':>12}")
+    print("compound batch norm over nn.BatchNorm2d, medians, with quartiles; and how much slower the other forms are:")
+    print(f"{'shape':>18} {'forward':>9} {'forward+backward':>25} {'eval':>8} {'eager':>11} {'naive':>8} {'memory':>8}")
     rows = []
     for shape in SHAPES:
         row = measure(shape, rounds)
@@ -157,16 +204,26 @@ def main() -> None:
         print(
             f"{'x'.join(map(str, shape)):>18} {row.forward.compound_over_batch_norm:8.2f}x "
             f"{row.forward_backward.compound_over_batch_norm:7.2f}x ({low:5.2f} to {high:5.2f}) "
-            f"{row.forward_backward.naive_over_compound:17.1f}x {row.memory_over_batch_norm:11.2f}x"
+            f"{row.eval_forward.compound_over_batch_norm:7.2f}x {row.forward_backward.eager_over_compound:10.1f}x "
+            f"{row.forward_backward.naive_over_compound:7.1f}x {row.memory_over_batch_norm:7.2f}x"
         )
     mean = summarise(rows)
     print(
         f"{'geometric mean':>18} {mean['forward']:8.2f}x {mean['forward_backward']:7.2f}x {'':16} "
-        f"{mean['naive_over_compound']:17.1f}x {mean['memory']:11.2f}x"
+        f"{mean['eval_forward']:7.2f}x {mean['eager_over_compound']:10.1f}x {mean['naive_over_compound']:7.1f}x "
+        f"{mean['memory']:7.2f}x"
     )
+    swept = sweep(rounds)
     path = write_result(
         "norm_layer",
-        {"components": COMPONENTS, "rounds": rounds, "geometric_mean": mean, "shapes": [asdict(row) for row in rows]},
+        {
+            "kernels": load() is not None,
+            "components": COMPONENTS,
+            "rounds": rounds,
+            "geometric_mean": mean,
+            "shapes": [asdict(row) for row in rows],
+            "sweep": swept,
+        },
         command=f"python -m benchmarks.norm_layer --rounds {rounds}",
     )
     print(f"written to {path.relative_to(Path.cwd())}")

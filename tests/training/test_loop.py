@@ -216,7 +216,13 @@ def test_a_batch_that_never_fits_ends_the_run(
 
 def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     # Without batch norm, whose statistics depend on the pieces: a plain timm network of layer norms.
-    settings = {"model": {"name": "test_convnext"}, "image_size": 32, "epochs": 1, "batch_size": 8, "data": "digits-lt:40"}
+    settings = {
+        "model": {"name": "test_convnext"},
+        "image_size": 32,
+        "epochs": 1,
+        "batch_size": 8,
+        "data": "digits-lt:40",
+    }
     settings |= {"optim": {"accumulate": 1, "lr": 0.01}}
     whole = train(config(**settings), out=tmp_path / "whole")
     pieces = train(config(**settings | {"optim": {"accumulate": 3, "lr": 0.01}}), out=tmp_path / "pieces")

@@ -11,7 +11,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from longtail.nn.functional import MixtureStatistics, StatisticsSource, compound_batch_norm, split_batch_norm
+from longtail.nn.functional import MixtureStatistics, StatisticsSource
+from longtail.nn.functional.compound_batch_norm import normalise, normalise_in_place
+from longtail.nn.functional.options import Mixture, Options
 
 ComponentInit = Literal["equal", "random"]
 AffineInit = Literal["identity", "matched"]
@@ -156,42 +158,37 @@ class CompoundBatchNorm(nn.Module):
         if x.dim() not in self._input_dims:
             wanted = " or ".join(f"{dims}-D" for dims in self._input_dims)
             raise ValueError(f"{type(self).__name__} takes {wanted} input, got shape {tuple(x.shape)}")
-        mixture = (self.prior, self.running_mean, self.running_var, self.weight, self.bias)
+        prior, mean, var = self.prior, self.running_mean, self.running_var
+        mixture = Mixture(prior, mean, var, self.weight, self.bias)
         temperature = float(self.num_features) if self.temperature == "channels" else self.temperature
-        if not self.training:
-            return compound_batch_norm(x, *mixture, eps=self.eps, temperature=temperature)[0]
-        momentum: float | Tensor = (
-            1 / (self.num_batches_tracked + 1).to(self.running_mean.dtype) if self.momentum is None else self.momentum
+        training = self.training
+        groups = self._groups if training else None
+        options = Options(
+            training=training,
+            batch_statistics=training and self.statistics == "batch",
+            eps=self.eps,
+            temperature=temperature,
+            detach_responsibilities=self.detach_responsibilities or groups is not None,
+            min_mass=self.min_mass,
+            synchronize=training and self.synchronize and dist.is_available() and dist.is_initialized(),
+            process_group=self.process_group,
         )
-        synchronize = self.synchronize and dist.is_available() and dist.is_initialized()
-        if self._groups is not None:
-            y, new = split_batch_norm(
-                x,
-                self._groups,
-                *mixture,
-                statistics=self.statistics,
-                momentum=momentum,
-                eps=self.eps,
-                min_mass=self.min_mass,
-                synchronize=synchronize,
-                process_group=self.process_group,
-            )
-        else:
-            y, new = compound_batch_norm(
-                x,
-                *mixture,
-                training=True,
-                statistics=self.statistics,
-                momentum=momentum,
-                eps=self.eps,
-                temperature=temperature,
-                detach_responsibilities=self.detach_responsibilities,
-                min_mass=self.min_mass,
-                synchronize=synchronize,
-                process_group=self.process_group,
-            )
-        if self.track_running_stats:
-            self._update(new)
+        momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
+        if training and self.momentum is None:
+            momentum = 1 / (self.num_batches_tracked + 1).to(mean.dtype)
+        updating = training and self.track_running_stats
+        done = None if training and not updating else normalise_in_place(x, groups, mixture, options, momentum)
+        if done is None:
+            y, new = normalise(x, groups, mixture, options, momentum)
+            if updating:
+                self._update(new)
+            return y
+        y, accepted = done
+        if training and accepted:
+            self.num_batches_tracked.add_(1)
+        elif training:
+            self.refused_updates.add_(1)
+            self._warn_of_refused_updates()
         return y
 
     @torch.no_grad()

@@ -6,8 +6,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from longtail.nn.functional.dispatch import fused, fused_in_graph, has_kernel
 from longtail.nn.functional.mixture import accumulation_dtype
-from longtail.nn.functional.mixture_norm import MixtureNorm, Options
+from longtail.nn.functional.mixture_norm import MixtureNorm
+from longtail.nn.functional.options import Mixture, Options
 
 StatisticsSource = Literal["batch", "running"]
 
@@ -85,10 +87,7 @@ def compound_batch_norm(
         synchronize=synchronize,
         process_group=process_group,
     )
-    y, *batch = _normalise(x, prior, mean, var, weight, bias, None, options)
-    if not training:
-        return y, MixtureStatistics(prior, mean, var, torch.ones((), dtype=torch.bool, device=x.device))
-    return y, _accumulate(prior, mean, var, *batch, momentum=momentum, min_mass=min_mass, points=batch[0].sum())
+    return normalise(x, None, Mixture(prior, mean, var, weight, bias), options, momentum)
 
 
 def split_batch_norm(
@@ -132,8 +131,6 @@ def split_batch_norm(
     Returns:
         The output and the new statistics.
     """
-    if groups.shape != x.shape[:1]:
-        raise ValueError(f"groups must hold one group number a sample, ({len(x)},), got shape {tuple(groups.shape)}")
     options = Options(
         training=True,
         batch_statistics=statistics == "batch",
@@ -144,26 +141,54 @@ def split_batch_norm(
         synchronize=synchronize,
         process_group=process_group,
     )
-    members = groups == torch.arange(len(prior), device=groups.device)[:, None]
-    positions = x.shape[2:].numel()
-    assigned = members[:, :, None].expand(-1, -1, positions).flatten(1)
-    y, *batch = _normalise(x, prior, mean, var, weight, bias, assigned, options)
-    new = _accumulate(prior, mean, var, *batch, momentum=momentum, min_mass=min_mass, points=batch[0])
-    return y, new._replace(prior=prior)
+    return normalise(x, groups, Mixture(prior, mean, var, weight, bias), options, momentum)
 
 
-def _normalise(
-    x: Tensor,
-    prior: Tensor,
-    mean: Tensor,
-    var: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    assigned: Tensor | None,
-    options: Options,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Check the shapes and normalise; returns the output and the batch's mass, mean and variance."""
+def normalise(
+    x: Tensor, groups: Tensor | None, mixture: Mixture, options: Options, momentum: float | Tensor
+) -> tuple[Tensor, MixtureStatistics]:
+    """`compound_batch_norm` or, where there are groups, `split_batch_norm`."""
+    _check_shapes(x, groups, mixture, options)
+    if has_kernel(x, mixture, options) and not torch.compiler.is_compiling():
+        return _by_kernel(x, groups, mixture, options, momentum)
+    prior, mean, var, *_ = mixture
+    if has_kernel(x, mixture, options):
+        y, batch = fused_in_graph(x, groups, mixture, options)
+    else:
+        y, batch = _by_definition(x, groups, mixture, options)
+    if not options.training:
+        return y, _unchanged(prior, mean, var)
+    points = batch[0].sum() if groups is None else batch[0]
+    new = _accumulate(prior, mean, var, *batch, momentum=momentum, min_mass=options.min_mass, points=points)
+    return y, new if groups is None else new._replace(prior=prior)
+
+
+def normalise_in_place(
+    x: Tensor, groups: Tensor | None, mixture: Mixture, options: Options, momentum: float | Tensor
+) -> tuple[Tensor, bool] | None:
+    """`compound_batch_norm` or, where there are groups, `split_batch_norm` for a layer that owns its statistics.
+
+    Returns the output and whether the batch was accepted into the statistics, which have been updated where they are;
+    or None where no kernel takes the call, and the pure functions have to.
+    """
+    _check_shapes(x, groups, mixture, options)
+    if torch.compiler.is_compiling() or not has_kernel(x, mixture, options):
+        return None
+    statistics = mixture[:3]
+    if not options.training:
+        return fused(x, None, mixture, options, statistics, 0.0)
+    if not all(statistic.is_contiguous() for statistic in statistics):
+        return None
+    result = fused(x, groups, mixture, options, statistics, float(momentum))
+    torch.autograd.graph.increment_version(statistics)
+    return result
+
+
+def _check_shapes(x: Tensor, groups: Tensor | None, mixture: Mixture, options: Options) -> None:
+    prior, mean, var, *_ = mixture
     components, channels = mean.shape
+    if groups is not None and groups.shape != x.shape[:1]:
+        raise ValueError(f"groups must hold one group number a sample, ({len(x)},), got shape {tuple(groups.shape)}")
     if x.dim() < 2 or x.shape[1] != channels:
         raise ValueError(f"x must be (N, {channels}) or (N, {channels}, ...), got shape {tuple(x.shape)}")
     if not x.is_floating_point():
@@ -178,12 +203,40 @@ def _normalise(
             f"x must have more than one value a channel to train on batch statistics, got shape {tuple(x.shape)}; "
             "use a larger batch, statistics='running' or eval mode"
         )
+
+
+def _unchanged(prior: Tensor, mean: Tensor, var: Tensor) -> MixtureStatistics:
+    return MixtureStatistics(prior, mean, var, torch.ones((), dtype=torch.bool, device=mean.device))
+
+
+def _by_kernel(
+    x: Tensor, groups: Tensor | None, mixture: Mixture, options: Options, momentum: float | Tensor
+) -> tuple[Tensor, MixtureStatistics]:
+    """The kernel estimates, normalises and updates in one call."""
+    prior, mean, var, *_ = mixture
+    if not options.training:
+        return fused(x, None, mixture, options, (prior, mean, var), 0.0)[0], _unchanged(prior, mean, var)
+    statistics = prior.new_empty(prior.shape), mean.new_empty(mean.shape), var.new_empty(var.shape)
+    y, accepted = fused(x, groups, mixture, options, statistics, float(momentum))
+    return y, MixtureStatistics(*statistics, torch.tensor(accepted))
+
+
+def _by_definition(
+    x: Tensor, groups: Tensor | None, mixture: Mixture, options: Options
+) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+    """The output and the batch's mass, mean and variance, by the eager path."""
+    prior, mean, var, weight, bias = mixture
+    assigned = None
+    if groups is not None:
+        members = groups == torch.arange(len(prior), device=groups.device)[:, None]
+        positions = x.shape[2:].numel()
+        assigned = members[:, :, None].expand(-1, -1, positions).flatten(1)
     dtype = accumulation_dtype(x)
     prior, mean, var = (statistic.detach().to(dtype) for statistic in (prior, mean, var))
     weight = torch.ones_like(mean) if weight is None else weight.to(dtype)
     bias = torch.zeros_like(mean) if bias is None else bias.to(dtype)
     y, *batch = MixtureNorm.apply(x, weight, bias, assigned, prior, mean, var, options)
-    return y, *batch
+    return y, tuple(batch)
 
 
 def _accumulate(

@@ -16,7 +16,7 @@ with g = ∂L/∂y, everything centred and w component-major (M, N) as in `mixtu
 On the CPU the points are worked through in blocks that stay in the cache.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,22 +24,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from longtail.nn.functional.mixture import accumulation_dtype, log_density, moments, weigh
+from longtail.nn.functional.options import Options
 
 # Numbers in one block of rows: small enough for the cache, large enough to hide the cost of a call.
 _BLOCK_ELEMENTS = 1 << 18
-
-
-class Options(NamedTuple):
-    """What is fixed for one call; see `compound_batch_norm` for their meaning."""
-
-    training: bool
-    batch_statistics: bool
-    eps: float
-    temperature: float
-    detach_responsibilities: bool
-    min_mass: float
-    synchronize: bool
-    process_group: dist.ProcessGroup | None
 
 
 @torch.library.custom_op("longtail::snapshot", mutates_args=())

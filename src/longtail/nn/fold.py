@@ -1,0 +1,96 @@
+"""Turn compound batch norms that compute what a batch norm computes back into batch norms, for inference.
+
+    y_i = Σ_j w_ij (A_j x_i + B_j) = A x_i + B   wherever all A_j = A and all B_j = B, since Σ_j w_ij = 1
+
+Then the responsibilities change nothing, and a plain batch norm is the same function at less cost, which torch's own
+tools can go on to fold into the convolution before it (`torch.fx.experimental.optimization.fuse`). It is so for models
+that were converted and never trained, and for layers that were frozen.
+"""
+
+import logging
+
+import torch
+from torch import Tensor, nn
+
+from longtail.nn.compound_batch_norm import CompoundBatchNorm, CompoundBatchNorm1d, CompoundBatchNorm3d
+from longtail.nn.convert import CompoundBatchNormAct2d, CompoundBatchNormNd
+
+_logger = logging.getLogger(__name__)
+
+# What two components may differ in and still be one: the rounding of float32, twice.
+_TOLERANCE = 2.4e-7
+
+
+def fold_batch_norm(model: nn.Module) -> nn.Module:
+    """Replace each compound batch norm whose components all compute the same by a batch norm.
+
+    Args:
+        model: in eval mode; changed in place. If it is itself a compound batch norm, only the returned module is new.
+
+    Returns:
+        The model. How many layers were folded and how many have components that differ is logged.
+
+    Raises:
+        ValueError: if a compound batch norm is in training mode, where the split path would be lost.
+
+    Example:
+        >>> from longtail.nn import convert_batch_norm
+        >>> model = convert_batch_norm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8))).eval()
+        >>> fold_batch_norm(model)[1]
+        BatchNorm2d(8, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True)
+    """
+    found = {
+        path: module
+        for path, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, CompoundBatchNorm)
+    }
+    for path, module in found.items():
+        if module.training:
+            raise ValueError(f"model must be in eval mode to be folded, got {path or 'the model'} in training mode")
+    replacements = {module: _fold(module) for module in dict.fromkeys(found.values()) if _is_one_map(module)}
+    for path, module in found.items():
+        if module not in replacements:
+            continue
+        if not path:
+            return replacements[module]
+        parent, _, name = path.rpartition(".")
+        setattr(model.get_submodule(parent), name, replacements[module])
+    _logger.info("folded %d of %d compound batch norms", len(replacements), len(set(found.values())))
+    return model
+
+
+def _is_one_map(module: CompoundBatchNorm) -> bool:
+    """Whether all components compute the same A x + B."""
+    deviation = (module.running_var.double() + module.eps).sqrt()
+    scale = 1 / deviation if module.weight is None else module.weight.double() / deviation
+    offset = -scale * module.running_mean.double()
+    rounding = offset.abs()
+    if module.bias is not None:
+        offset = offset + module.bias.double()
+        rounding = rounding + module.bias.double().abs()
+
+    def agree(values: Tensor, size: Tensor) -> bool:
+        return bool(((values - values[0]).abs() <= _TOLERANCE * size).all())
+
+    return agree(scale, scale.abs()) and agree(offset, torch.maximum(rounding, rounding[0]))
+
+
+def _fold(module: CompoundBatchNorm) -> nn.Module:
+    """The batch norm of the first component."""
+    kind: type[nn.modules.batchnorm._BatchNorm] = nn.BatchNorm2d
+    if isinstance(module, CompoundBatchNorm1d):
+        kind = nn.BatchNorm1d
+    elif isinstance(module, CompoundBatchNorm3d):
+        kind = nn.BatchNorm3d
+    elif isinstance(module, CompoundBatchNormNd):
+        kind = nn.SyncBatchNorm
+    like = module.running_mean
+    new = kind(module.num_features, module.eps, module.momentum, module.affine, device=like.device, dtype=like.dtype)
+    state = {name: tensor[0] if tensor.dim() > 1 else tensor for name, tensor in module.state_dict().items()}
+    new.load_state_dict({name: state[name] for name in new.state_dict()})
+    for name, parameter in new.named_parameters():
+        parameter.requires_grad_(module.get_parameter(name).requires_grad)
+    new.eval()
+    if isinstance(module, CompoundBatchNormAct2d):
+        return nn.Sequential(new, module.drop, module.act).eval()
+    return new

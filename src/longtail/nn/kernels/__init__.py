@@ -1,0 +1,1 @@
+"""The maths of `longtail.nn.functional`, fast: imported by its dispatch alone."""

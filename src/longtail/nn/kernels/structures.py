@@ -1,0 +1,51 @@
+"""What the compiled kernels are handed: the structures of `compound_bn.h`, field by field."""
+
+import ctypes
+from typing import ClassVar
+
+# Steps of a pass; where there are several ranks they are called one by one, with sums over the ranks in between.
+SHIFT, ESTIMATE, FINISH = 1, 2, 4
+SUMS, INPUT = 1, 2
+
+# What a pass returns.
+NO_MEMORY, DONE, REFUSED = 0, 1, 2
+
+_Fields = list[tuple[str, type]]
+
+
+def _integers(*names: str) -> _Fields:
+    return [(name, ctypes.c_int64) for name in names]
+
+
+def _pointers(*names: str) -> _Fields:
+    return [(name, ctypes.c_void_p) for name in names]
+
+
+def _floats(*names: str) -> _Fields:
+    return [(name, ctypes.c_float) for name in names]
+
+
+_SHAPE = _integers("samples", "positions", "channels", "components", "threads")
+
+
+class Forward(ctypes.Structure):
+    """`struct forward`."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_SHAPE,
+        *_pointers("x", "y", "w", "groups", "prior", "mean", "var", "weight", "bias", "state", "moments"),
+        *_pointers("new_prior", "new_mean", "new_var"),
+        *_integers("planes", "training", "batch_statistics"),
+        *_floats("eps", "temperature", "momentum", "min_mass"),
+    ]
+
+
+class Backward(ctypes.Structure):
+    """`struct backward`."""
+
+    _fields_: ClassVar[_Fields] = [
+        *_SHAPE,
+        *_pointers("x", "grad", "grad_x", "w", "groups", "weight", "state", "sums", "grad_weight", "grad_bias"),
+        *_integers("planes", "grad_planes", "batch_statistics", "through_weights"),
+        *_floats("eps", "min_mass"),
+    ]
