@@ -1,0 +1,212 @@
+"""Compound batch normalization with its class-split path and dual-path learning; each row of the paper's ablation.
+
+    L = cls(c) + a cls(s) - b ( cos(c, sg(s')) + cos(s, sg(c')) )
+
+with the logits c and s of the strong view through the compound and the split path, c' and s' those of the weak
+view, a classification loss cls (balanced softmax), the stop-gradient sg, a = `split_loss_weight` and
+b = `similarity_weight`. Inference takes the compound path alone. See `longtail.nn` for the two paths.
+
+Three switches give the rows of the paper's table 2. Passes run in the order in which they stand; those in
+brackets under `no_grad`. A compound pass updates μ, σ² and τ of all components once, a split pass μ and σ² of the
+components whose class group is in the batch, τ never.
+
+| Row              | compound | split | dual_path | Passes                  | Loss                         | Updates |
+|------------------|----------|-------|-----------|-------------------------|------------------------------|---------|
+| Baseline         |          |       |           | plain batch norm        | cls                          | 1       |
+| +SBN             |          | x     |           | s                       | cls(s)                       | 1       |
+| +CBN             | x        |       |           | c                       | cls(c)                       | 1       |
+| +CBN+SBN         | x        | x     |           | c, s                    | cls(c) + a cls(s), a = 1     | 2       |
+| +CBN+SBN+DPL     | x        | x     | x         | [c'], [s'], c, s        | L above, a = 0               | 4       |
+
+All rows take the strong view, the last one the weak view too. With `update_on_weak=False` the two weak passes
+normalise as ever but leave the buffers alone, so that row has 2 updates. Passes see what those before them have left
+in the buffers: the order is that of the paper's algorithm of one epoch. n updates of momentum m in a step weigh about
+as much as one of momentum 1 - (1 - m)^n.
+
+Where the paper is silent: its loss has no classification term on the split path, but the row +CBN+SBN needs one; the
+row +SBN infers through the compound path with τ = 1/M, which no pass has moved. Components that start equal are parted
+by the split path alone, so in the row +CBN they would stay equal, and the layer plain batch norm, for ever: that row
+starts them at random (`component_init=None`).
+
+Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, section
+"Dual-Path Learning" and table 2.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from longtail.losses import negative_cosine_loss
+from longtail.methods._losses import build_loss
+from longtail.methods._norms import convert_norms
+from longtail.methods.base import METHODS, Batch, Method, MethodOutput
+from longtail.nn import class_groups, frozen_statistics, split_path
+
+
+@METHODS.register("compound_bn")
+class CompoundBN(Method):
+    """Every row of the paper's ablation by three switches; see the module's docstring.
+
+    Args:
+        model: from images to logits; its batch norms are converted and it is trained in place.
+        class_counts: training images of each class.
+        compound: whether to train through the compound path.
+        split: whether to train through the split path.
+        dual_path: whether to draw the two paths together across two views; needs both.
+        components: M, the number of Gaussians.
+        loss: the classification loss, a name in `LOSSES`.
+        loss_settings: keyword arguments of that loss.
+        split_loss_weight: a, the weight of the split path's classification loss where both paths are trained. None: 1
+            without `dual_path`, 0 with it. At 0 without `dual_path` the split pass only moves the statistics.
+        similarity_weight: b, the weight of the two cosines; the paper gives none, so 1.
+        group_scheme: how classes are cut into M groups, "contiguous" or "interleaved"; see `class_groups`.
+        update_on_weak: whether the passes of the weak view update the statistics.
+        layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
+        start: the share of the training before which the split path is not taken. Until then equal components stay
+            equal, so the network computes what it would with batch norm; each of the M affine sets gets 1/M of the
+            gradient.
+        statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running".
+        momentum: of the layers; None: each batch norm's own.
+        temperature: of the layers; a number or "channels".
+        detach_responsibilities: of the layers.
+        component_init: of the layers, "equal" or "random". None: "equal" if there is a split path to part the
+            components, otherwise "random".
+        sampler: how images are drawn.
+
+    Example:
+        >>> from longtail.models import create_model
+        >>> method = CompoundBN(create_model("resnet8", 3), [500, 50, 5], components=3)
+        >>> method.views
+        ('weak', 'strong')
+    """
+
+    groups: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        class_counts: Sequence[int],
+        *,
+        compound: bool = True,
+        split: bool = True,
+        dual_path: bool = True,
+        components: int = 4,
+        loss: str = "balanced_softmax",
+        loss_settings: Mapping[str, Any] | None = None,
+        split_loss_weight: float | None = None,
+        similarity_weight: float = 1.0,
+        group_scheme: Literal["contiguous", "interleaved"] = "contiguous",
+        update_on_weak: bool = True,
+        layers: Sequence[str] | None = None,
+        start: float = 0.0,
+        statistics: Literal["batch", "running"] = "batch",
+        momentum: float | None = None,
+        temperature: float | Literal["channels"] = 1.0,
+        detach_responsibilities: bool = False,
+        component_init: Literal["equal", "random"] | None = None,
+        sampler: str = "instance",
+    ) -> None:
+        super().__init__(model, class_counts, views=("weak", "strong") if dual_path else ("strong",), sampler=sampler)
+        component_init = component_init or ("equal" if split else "random")
+        _check_switches(compound, split, dual_path)
+        _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
+        _check_start(start, split, component_init)
+        self.compound = compound
+        self.split = split
+        self.dual_path = dual_path
+        self.split_loss_weight = float(not dual_path) if split_loss_weight is None else split_loss_weight
+        self.similarity_weight = similarity_weight
+        self.update_on_weak = update_on_weak
+        self.start = start
+        self._splitting = split and start == 0
+        self.loss = build_loss(loss, self.class_counts, loss_settings)
+        self.register_buffer("groups", class_groups(len(self.class_counts), components, group_scheme), persistent=False)
+        if compound or split:
+            self.model = convert_norms(
+                model,
+                components,
+                layers=layers,
+                momentum=momentum,
+                statistics=statistics,
+                temperature=temperature,
+                detach_responsibilities=detach_responsibilities,
+                component_init=component_init,
+            )
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        """One training step up to the loss."""
+        *weak, strong = self.views_of(batch)
+        target = batch.target
+        groups = self.groups[target]
+        if not (self._splitting and self.compound):
+            logits = self._through_split(strong, groups) if self._splitting else self.model(strong)
+            return _output(logits, {"classification": self.loss(logits, target)})
+
+        goal, split_goal = self._goals(weak[0], groups) if self.dual_path else (None, None)
+        logits = self.model(strong)
+        parts = {"classification": self.loss(logits, target)}
+        with nullcontext() if self.dual_path or self.split_loss_weight else torch.no_grad():
+            split_logits = self._through_split(strong, groups)
+        if self.split_loss_weight:
+            parts["split_classification"] = self.split_loss_weight * self.loss(split_logits, target)
+        if goal is not None and split_goal is not None:
+            similarity = negative_cosine_loss(logits, split_goal) + negative_cosine_loss(split_logits, goal)
+            parts["similarity"] = self.similarity_weight * similarity
+        return _output(logits, parts)
+
+    def set_progress(self, progress: float) -> None:
+        """Take the split path from `start` on, and hand the position to the loss."""
+        super().set_progress(progress)
+        self._splitting = self.split and progress >= self.start
+        self.loss.set_progress(progress)
+
+    def _through_split(self, images: Tensor, groups: Tensor) -> Tensor:
+        with split_path(self.model, groups):
+            logits: Tensor = self.model(images)
+        return logits
+
+    @torch.no_grad()
+    def _goals(self, images: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+        """The weak view's logits through the compound and the split path, as constants."""
+        with nullcontext() if self.update_on_weak else frozen_statistics(self.model):
+            return self.model(images), self._through_split(images, groups)
+
+
+def _output(logits: Tensor, parts: Mapping[str, Tensor]) -> MethodOutput:
+    loss = torch.stack(list(parts.values())).sum()
+    return MethodOutput(loss, logits.detach(), {name: part.detach() for name, part in parts.items()})
+
+
+def _check_switches(compound: bool, split: bool, dual_path: bool) -> None:
+    if dual_path and not (compound and split):
+        raise ValueError(
+            f"dual_path needs compound and split, got compound={compound} and split={split} (turn dual_path off)"
+        )
+
+
+def _check_weights(split_loss_weight: float | None, similarity_weight: float, *, both: bool, dual_path: bool) -> None:
+    if split_loss_weight is not None and not both:
+        raise ValueError(
+            "split_loss_weight weighs the split path beside the compound one, so it needs compound and split, "
+            f"got {split_loss_weight} without both (leave it out)"
+        )
+    if split_loss_weight is not None and not 0 <= split_loss_weight < math.inf:
+        raise ValueError(f"split_loss_weight must be a finite number of zero or more, got {split_loss_weight}")
+    if dual_path and not 0 < similarity_weight < math.inf:
+        raise ValueError(
+            f"similarity_weight must be positive and finite, got {similarity_weight} (for none turn dual_path off)"
+        )
+
+
+def _check_start(start: float, split: bool, component_init: str) -> None:
+    if not 0 <= start < 1:
+        raise ValueError(f"start must be at least 0 and less than 1, got {start}")
+    if start and not (split and component_init == "equal"):
+        raise ValueError(
+            "start defers the split path of equal components, so it needs split and component_init 'equal', "
+            f"got start={start}, split={split} and component_init={component_init!r} (leave start out)"
+        )
