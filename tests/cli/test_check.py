@@ -74,9 +74,7 @@ def test_the_text_says_the_same_on_stdout(tmp_path: Path, capsys: Capture) -> No
     assert captured.err == ""
 
 
-def test_a_folder_that_does_not_exist(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_does_not_exist(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     folder(tmp_path / "birds", {"a": 1})
     monkeypatch.chdir(tmp_path)
     what, where, fix = refused(capsys, "brids")
@@ -119,9 +117,7 @@ SPLITS = {"train/a": 3, "train/b": 2, "valid/a": 1, "valid/b": 1, "test/a": 2, "
 
 
 @pytest.mark.parametrize("place", ["data", "", "data/train", "data/test"])
-def test_splits_are_known_from_one_level_too_high_and_too_low(
-    tmp_path: Path, capsys: Capture, place: str
-) -> None:
+def test_splits_are_known_from_one_level_too_high_and_too_low(tmp_path: Path, capsys: Capture, place: str) -> None:
     folder(tmp_path / "top" / "data", SPLITS)
     report = checked(capsys, tmp_path / "top" / place)
     assert report["classes"] == ["a", "b"]
@@ -141,10 +137,7 @@ def test_a_class_may_be_called_train(tmp_path: Path, capsys: Capture) -> None:
 
 
 def test_splits_without_class_folders(tmp_path: Path, capsys: Capture) -> None:
-    assert (
-        "train holds 2 images and no class folders"
-        in refused(capsys, folder(tmp_path, {"train": 2, "test": 2}))[0]
-    )
+    assert "train holds 2 images and no class folders" in refused(capsys, folder(tmp_path, {"train": 2, "test": 2}))[0]
 
 
 def test_what_lies_beside_the_splits_is_left_out_and_named(tmp_path: Path, capsys: Capture) -> None:
@@ -155,7 +148,7 @@ def test_what_lies_beside_the_splits_is_left_out_and_named(tmp_path: Path, capsy
 def test_images_beside_the_class_folders_are_left_out_and_counted(tmp_path: Path, capsys: Capture) -> None:
     report = checked(capsys, folder(tmp_path, {"a": 2, "b": 2, ".": 3}))
     assert report["train"] == 4
-    assert report["notes"] == [f"3 images in {tmp_path} itself are in no class folder: left out"]
+    assert report["notes"] == [f"left out, in no class folder: 3 images in {tmp_path} itself"]
 
 
 def test_folders_inside_a_class_belong_to_it_and_hidden_ones_do_not(tmp_path: Path, capsys: Capture) -> None:
@@ -170,9 +163,7 @@ def test_a_path_that_the_system_refuses(capsys: Capture) -> None:
 def test_a_name_that_is_no_text_is_shown_escaped(tmp_path: Path) -> None:
     folder(tmp_path, {"a": 2, "b": 2})
     (tmp_path / "a").rename(tmp_path / os.fsdecode(b"\xff\xe9"))
-    done = subprocess.run(
-        [sys.executable, "-m", "longtail", "check", str(tmp_path)], capture_output=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "longtail", "check", str(tmp_path)], capture_output=True, check=False)
     assert done.returncode == 0
     assert rb"\udcff\udce9" in done.stdout
 
@@ -201,7 +192,7 @@ def test_test_images_without_training_images(tmp_path: Path, capsys: Capture) ->
 def test_an_empty_class(tmp_path: Path, capsys: Capture) -> None:
     folder(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 0, "test/a": 1, "test/b": 1, "test/c": 1})
     what, _, fix = refused(capsys, tmp_path)
-    assert "1 of the classes" in what
+    assert "1 class without a training image" in what
     assert "'c'" in what
     assert "--allow-empty" in fix
     report = checked(capsys, tmp_path, "--allow-empty")
@@ -232,7 +223,7 @@ def test_corrupt_images_are_found_by_their_headers_and_truncated_ones_by_a_full_
 def test_a_class_of_which_no_image_can_be_read(tmp_path: Path, capsys: Capture) -> None:
     folder(tmp_path, {"a": 2, "b": 1})
     (tmp_path / "b" / "0.png").write_bytes(b"broken")
-    assert "no training image of 1 classes can be read: 'b'" in refused(capsys, tmp_path)[0]
+    assert "no training image can be read of 1 class: b" in refused(capsys, tmp_path)[0]
 
 
 def test_one_class(tmp_path: Path, capsys: Capture) -> None:
@@ -252,9 +243,7 @@ def test_a_class_with_one_image_is_kept(tmp_path: Path, capsys: Capture) -> None
 
 
 def test_a_class_missing_from_test(tmp_path: Path, capsys: Capture) -> None:
-    report = checked(
-        capsys, folder(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 2, "test/a": 1, "test/c": 1})
-    )
+    report = checked(capsys, folder(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 2, "test/a": 1, "test/c": 1}))
     found = problem(report, "class-missing-from-test")
     assert found["paths"] == ["b"]
     assert "balanced over 2 of 3 classes" in found["message"]
@@ -276,7 +265,10 @@ def test_the_same_image_in_train_and_test(tmp_path: Path, capsys: Capture) -> No
     report = checked(capsys, tmp_path)
     assert problem(report, "duplicates-across-splits")["paths"] == ["train/a/1.png", "test/a/copy.png"]
     assert run(["check", str(tmp_path), "--strict"]) == 3
-    assert "1 problems, the first: 1 images are in more than one split" in capsys.readouterr().err
+    assert (
+        "1 problem, the first: in more than one split: 1 image, for example train/a/1.png = test"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_same_image_under_two_labels_or_twice(tmp_path: Path, capsys: Capture) -> None:
@@ -326,7 +318,7 @@ def test_a_csv(tmp_path: Path, capsys: Capture) -> None:
         ("", "has no column 'path' and no column 'label'"),
         (
             "path,label\nimages/1.png,wren\nimages/9.png,robin\n",
-            "names 1 images that are not there, for example images/9",
+            "names 1 image that cannot be found, for example images/9",
         ),
         ("path,label\nimages/1.png,\n", "line 2 of"),
         ("path,label,split\nimages/1.png,wren,tets\n", "got 'tets' (did you mean 'test'?)"),
@@ -347,8 +339,8 @@ def test_a_csv_that_is_no_text(tmp_path: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("data", "what", "code"),
     [
-        ("digits-lt:0.1", "imbalance_factor must be at least 1, got 0.1 (did you mean 10?)", 3),
-        ("digits-lt:500", "imbalance_factor must be at most max_count = 120", 3),
+        ("digits-lt:0.1", "imbalance_factor must be at least 1, got 0.1 (did you mean 10?)", 2),
+        ("digits-lt:500", "imbalance_factor must be at most max_count = 120", 2),
         ("digits-lt:lots", "'lots' is neither an imbalance factor nor a folder", 2),
         ("imagenet-lt:100", "asks for an imbalance factor", 2),
     ],
@@ -357,9 +349,7 @@ def test_a_name_with_a_wrong_factor(capsys: Capture, data: str, what: str, code:
     assert what in refused(capsys, data, code=code)[0]
 
 
-def test_a_named_set_that_was_not_fetched(
-    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_set_that_was_not_fetched(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGTAIL_DATA", str(tmp_path / "here"))
     what, why, fix = refused(capsys, "cifar10-lt")
     assert what == f"longtail: cifar10-lt is not in {tmp_path / 'here'}"
@@ -374,3 +364,11 @@ def test_the_digits_need_no_network(capsys: Capture) -> None:
     report = checked(capsys, "digits-lt:20")
     assert (report["train"], report["test"]) == (sum(report["class_counts"].values()), 540)
     assert report["imbalance_factor"] == 20.0
+
+
+def test_a_test_split_of_which_no_image_can_be_read_is_no_test_split(tmp_path: Path, capsys: Capture) -> None:
+    folder(tmp_path, {"train/a": 2, "train/b": 2, "test/a": 1})
+    (tmp_path / "test" / "a" / "0.png").write_bytes(b"broken")
+    report = checked(capsys, tmp_path)
+    assert (report["train"], report["test"]) == (4, 0)
+    assert problem(report, "unreadable")["paths"] == ["test/a/0.png"]

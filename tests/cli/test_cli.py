@@ -56,9 +56,7 @@ def test_a_typo_gets_the_nearest_word(capsys: pytest.CaptureFixture[str]) -> Non
 def test_no_color_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    done = subprocess.run(
-        [sys.executable, "-m", "longtail", "chek"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "longtail", "chek"], capture_output=True, text=True, check=False)
     assert "chek" in done.stderr
     assert "\x1b[3" not in done.stderr  # no colour; bold may stay
 

@@ -8,13 +8,14 @@ from PIL import Image
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.loader import Loader
 from longtail.data.pipeline import eval_loader, train_loader
-from longtail.data.preprocessing import Preprocessing, preprocessing_of
+from longtail.data.preprocessing import Preprocessing
 from longtail.data.samplers import SAMPLERS
 from longtail.data.views import Batch
 
 RNG = np.random.default_rng(0)
 TARGETS = np.repeat([0, 1, 2, 3], [40, 18, 8, 1])
-CIFAR = preprocessing_of("cifar10-lt")
+CIFAR = Preprocessing(32, (0.5, 0.5, 0.4), (0.2, 0.2, 0.3), "cifar10")
+OWN = Preprocessing(32, (0.5, 0.5, 0.4), (0.2, 0.2, 0.3), "imagenet", resized=True)
 ARRAY = ArrayImages(RNG.integers(0, 256, (67, 32, 32, 3), np.uint8), TARGETS)
 
 
@@ -86,21 +87,15 @@ def interleave(ranks: list[list[Batch]]) -> list[Batch]:
 
 @pytest.mark.parametrize("world_size", [1, 2])
 @pytest.mark.parametrize("workers", [0, 1, 2])
-def test_workers_and_ranks_see_the_same_images_with_the_same_augmentation(
-    workers: int, world_size: int
-) -> None:
+def test_workers_and_ranks_see_the_same_images_with_the_same_augmentation(workers: int, world_size: int) -> None:
     ranks = [run(build(workers=workers, rank=rank, world_size=world_size)) for rank in range(world_size)]
     assert_same(interleave(ranks), run(build()))
 
 
 @pytest.mark.parametrize(("workers", "world_size"), [(1, 1), (0, 2), (2, 2)])
 def test_files_are_seen_alike_too(files: FileImages, workers: int, world_size: int) -> None:
-    own = preprocessing_of("own", size=32)
-    ranks = [
-        run(build(files, own, workers=workers, rank=rank, world_size=world_size))
-        for rank in range(world_size)
-    ]
-    assert_same(interleave(ranks), run(build(files, own)))
+    ranks = [run(build(files, OWN, workers=workers, rank=rank, world_size=world_size)) for rank in range(world_size)]
+    assert_same(interleave(ranks), run(build(files, OWN)))
 
 
 @pytest.mark.parametrize("sampler", list(SAMPLERS))
@@ -171,49 +166,20 @@ def test_an_image_that_is_repeated_in_an_epoch_is_augmented_anew() -> None:
     assert len({view.numpy().tobytes() for view in lonely}) > 20
 
 
-@pytest.mark.parametrize(
-    ("images", "ranks", "last", "sizes"),
-    [
-        (67, 1, "drop", [16, 16, 16, 16]),
-        (67, 2, "drop", [8, 8, 8, 8]),
-        (67, 1, "even", [16, 16, 16, 16, 3]),
-        (67, 2, "even", [8, 8, 8, 8]),
-        (65, 1, "even", [16, 16, 16, 16]),
-        (9, 1, "drop", [9]),
-        (9, 2, "drop", [4]),
-        (64, 1, "drop", [16, 16, 16, 16]),
-    ],
-)
-def test_the_last_batch_has_at_least_two_images_for_each_rank(
-    images: int, ranks: int, last: str, sizes: list[int]
-) -> None:
-    data = ARRAY.select(np.arange(images))
-    for rank in range(ranks):
-        loader = train_loader(
-            data, CIFAR, batch_size=16, rank=rank, world_size=ranks, last="even" if last == "even" else "drop"
-        )
-        assert [len(batch.target) for batch in loader] == sizes
-        assert len(loader) == len(sizes)
-
-
 @pytest.mark.parametrize("images", [1, 15, 16, 17, 67])
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_evaluation_sees_each_image_once_and_as_it_is(images: int, world_size: int) -> None:
     data = ARRAY.select(np.arange(images))
-    loaders = [
-        eval_loader(data, CIFAR, batch_size=16, rank=r, world_size=world_size) for r in range(world_size)
-    ]
+    loaders = [eval_loader(data, CIFAR, batch_size=16, rank=r, world_size=world_size) for r in range(world_size)]
     seen = [batch for loader in loaders for batch in loader]
     assert sorted(torch.cat([batch.indices for batch in seen]).tolist()) == list(range(images))
     assert [len(list(loader)) for loader in loaders] == [len(loader) for loader in loaders]
 
 
-def test_a_batch_that_does_not_divide_and_too_few_images_are_refused() -> None:
-    with pytest.raises(ValueError, match="batch_size must be a multiple of the 2 ranks, got 15"):
-        train_loader(ARRAY, CIFAR, batch_size=15, world_size=2)
-    with pytest.raises(ValueError, match="at least two images, got 16 with 1 images in all"):
-        train_loader(ARRAY.select([0]), CIFAR, batch_size=16)
-    with pytest.raises(ValueError, match="at least two images, got 2 with 67 images in all"):
-        train_loader(ARRAY, CIFAR, batch_size=2, world_size=2)
+def test_a_view_that_does_not_exist_and_a_sampler_of_other_images_are_refused() -> None:
     with pytest.raises(ValueError, match="views must be weak or strong, got 'srong'"):
         train_loader(ARRAY, CIFAR, batch_size=16, views=("srong",))
+    with pytest.raises(ValueError, match="sampler must be of the 67 images, got one of 3"):
+        Loader(build().images, SAMPLERS["instance"]([0, 1, 2]), batch_size=2)
+    with pytest.raises(ValueError, match="workers must be 0 or more, got -1"):
+        build(workers=-1)

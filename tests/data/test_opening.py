@@ -100,8 +100,8 @@ def test_the_root_is_the_argument_then_the_environment_then_the_cache(
 
 
 def test_missing_data_names_the_command_that_fetches_it(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="longtail data fetch fashion-mnist-lt --root") as caught:
-        open_dataset("fashion-mnist-lt", root=tmp_path)
+    with pytest.raises(DataError, match="longtail data fetch cifar100-lt --root") as caught:
+        open_dataset("cifar100-lt", root=tmp_path)
     assert caught.value.code == "not-fetched"
 
 

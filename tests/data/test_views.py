@@ -6,13 +6,13 @@ import torch
 from torchvision.transforms.v2 import functional as F
 
 from longtail.data.images import ArrayImages
-from longtail.data.preprocessing import PREPROCESSING, preprocessing_of
+from longtail.data.preprocessing import Preprocessing
 from longtail.data.randomness import ImageDraws
 from longtail.data.views import BatchKey, ViewedImages, normalise
 
 RNG = np.random.default_rng(0)
 IMAGES = ArrayImages(RNG.integers(0, 256, (50, 32, 32, 3), np.uint8), np.arange(50) % 7)
-CIFAR = preprocessing_of("cifar10-lt:100")
+CIFAR = Preprocessing(32, (0.49, 0.48, 0.45), (0.25, 0.24, 0.26), "cifar10")
 
 
 def key(*indices: int, epoch: int = 0, repeats: list[int] | None = None) -> BatchKey:
@@ -74,26 +74,7 @@ def test_it_can_be_sent_to_a_process() -> None:
     assert torch.equal(again[key(1, 2)].views[1], two_views()[key(1, 2)].views[1])
 
 
-@pytest.mark.parametrize("name", [name for name, found in PREPROCESSING.items() if not found.resized])
-def test_the_small_data_sets_have_views_of_their_own_size(name: str) -> None:
-    found = preprocessing_of(name)
-    images = ArrayImages(
-        RNG.integers(0, 256, (6, found.size, found.size, len(found.mean)), np.uint8), [0] * 6
-    )
-    views = [found.weak(), found.strong(), found.evaluation()]
-    batch = ViewedImages(images, views, mean=found.mean, std=found.std)[key(*range(6))]
-    assert {view.shape for view in batch.views} == {(6, len(found.mean), found.size, found.size)}
-
-
-def test_digits_are_not_mirrored_and_anybodys_images_are_treated_as_imagenets() -> None:
-    assert not preprocessing_of("digits-lt").flip
-    own = preprocessing_of("birds/", size=96)
-    assert (own.size, own.policy, own.resized) == (96, "imagenet", True)
-
-
 def test_a_wrong_argument_is_named() -> None:
-    with pytest.raises(ValueError, match="size must be 32 for cifar10-lt:100"):
-        preprocessing_of("cifar10-lt:100", size=64)
     with pytest.raises(ValueError, match="views must name at least one view"):
         ViewedImages(IMAGES, [], mean=CIFAR.mean, std=CIFAR.std)
     with pytest.raises(ValueError, match="mean must have one number for each of 3 channels, got 1"):

@@ -54,9 +54,7 @@ def test_small_classes_make_the_resampling_plain() -> None:
 def test_interval_of_a_mean_equals_that_of_scipy() -> None:
     rng = np.random.default_rng(0)
     sample = rng.random(200) < 0.3
-    rows = np.concatenate(
-        list(resample(np.zeros(200, dtype=np.int64), replicates=9999, resampling="plain", seed=0))
-    )
+    rows = np.concatenate(list(resample(np.zeros(200, dtype=np.int64), replicates=9999, resampling="plain", seed=0)))
     low, high = interval(float(sample.mean()), sample[rows].mean(axis=1))
     expected = bootstrap((sample,), np.mean, method="percentile", rng=rng).confidence_interval
     assert low == pytest.approx(expected.low, abs=0.006)  # the means are multiples of 0.005

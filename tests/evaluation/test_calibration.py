@@ -17,9 +17,7 @@ def test_calibration_error_equals_torchmetrics(bins: int) -> None:
     expected = multiclass_calibration_error(
         torch.from_numpy(PROBS), torch.from_numpy(DATA.target), num_classes=12, n_bins=bins, norm="l1"
     )
-    assert reliability(PROBS.max(axis=1), CORRECT, bins=bins).error == pytest.approx(
-        float(expected), abs=1e-6
-    )
+    assert reliability(PROBS.max(axis=1), CORRECT, bins=bins).error == pytest.approx(float(expected), abs=1e-6)
 
 
 def test_calibration_error_of_each_class_equals_the_binary_one_of_torchmetrics() -> None:

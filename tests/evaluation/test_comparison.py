@@ -101,9 +101,7 @@ def test_one_image_shows_no_difference() -> None:
 def test_runs_that_do_not_match_are_refused() -> None:
     with pytest.raises(ValueError, match="at least two runs to compare, got 1"):
         compare_runs({"a": PLAIN.logits}, PLAIN.target, PLAIN.counts)
-    with pytest.raises(
-        ValueError, match=r"same images and classes, got the shapes a: \(1000, 40\), b: \(999, 40\)"
-    ):
+    with pytest.raises(ValueError, match=r"same images and classes, got the shapes a: \(1000, 40\), b: \(999, 40\)"):
         compare_runs({"a": PLAIN.logits, "b": PLAIN.logits[1:]}, PLAIN.target, PLAIN.counts)
 
 

@@ -24,9 +24,7 @@ def test_adjustment_with_tau_one_is_bayes_rule_for_a_balanced_prior() -> None:
 
 
 def test_a_class_without_training_images_cannot_be_adjusted() -> None:
-    with pytest.raises(
-        ValueError, match="class_counts must be at least 1 for logit adjustment, but class 1 has 0"
-    ):
+    with pytest.raises(ValueError, match="class_counts must be at least 1 for logit adjustment, but class 1 has 0"):
         adjust_logits([[1.0, 2.0]], [5, 0])
     with pytest.raises(ValueError, match="one number for each of 2 classes, got 3"):
         adjust_logits([[1.0, 2.0]], [5, 1, 1])
@@ -35,9 +33,7 @@ def test_a_class_without_training_images_cannot_be_adjusted() -> None:
 def test_the_sweep_scores_every_tau_on_the_validation_images() -> None:
     _, choice = choose_tau(VAL.logits, VAL.target, TEST.logits, VAL.counts, taus=(0.0, 0.5, 1.0, 1.5))
     expected = [
-        sklearn.metrics.balanced_accuracy_score(
-            VAL.target, adjust_logits(VAL.logits, VAL.counts, tau).argmax(1)
-        )
+        sklearn.metrics.balanced_accuracy_score(VAL.target, adjust_logits(VAL.logits, VAL.counts, tau).argmax(1))
         for tau in (0.0, 0.5, 1.0, 1.5)
     ]
     assert [score for _, score in choice.tried] == pytest.approx(expected)

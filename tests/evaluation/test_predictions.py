@@ -80,9 +80,7 @@ def test_a_failed_write_leaves_the_previous_file_and_nothing_else(tmp_path: Path
 def test_missing_columns_are_named(tmp_path: Path) -> None:
     file = tmp_path / "predictions.csv"
     file.write_text("path,label\na.png,cat\n")
-    with pytest.raises(
-        ValueError, match=r"has no target, prediction, logits; is it the predictions\.csv of a run"
-    ):
+    with pytest.raises(ValueError, match=r"has no target, prediction, logits; is it the predictions\.csv of a run"):
         read_predictions(file, ["cat", "dog"])
 
 
@@ -90,9 +88,7 @@ def test_a_class_that_the_run_does_not_have_is_named_with_its_line(tmp_path: Pat
     file = tmp_path / "predictions.csv"
     write(file)
     classes = ["otherwise" if name == DATA.classes[DATA.target[2]] else name for name in DATA.classes]
-    with pytest.raises(
-        ValueError, match=r"line \d+: (target|prediction) '.*' is not among the run's 12 classes"
-    ):
+    with pytest.raises(ValueError, match=r"line \d+: (target|prediction) '.*' is not among the run's 12 classes"):
         read_predictions(file, classes)
 
 
@@ -123,6 +119,4 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
 
 def test_paths_must_match_the_logits(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="paths must name each of the 1 rows of logits, got 2"):
-        write_predictions(
-            tmp_path / "p.csv", paths=["a", "b"], target=[0], logits=[[1.0, 0.0]], classes=["a", "b"]
-        )
+        write_predictions(tmp_path / "p.csv", paths=["a", "b"], target=[0], logits=[[1.0, 0.0]], classes=["a", "b"])

@@ -35,10 +35,7 @@ def test_subsets_follow_their_seed() -> None:
 
 def test_accuracy_is_the_mean_over_drawn_test_sets() -> None:
     correct = DATA.logits.argmax(axis=1) == DATA.target
-    drawn = [
-        correct[shifted_subset(DATA.target, DATA.counts, "backward", 10, seed=seed)].mean()
-        for seed in range(300)
-    ]
+    drawn = [correct[shifted_subset(DATA.target, DATA.counts, "backward", 10, seed=seed)].mean() for seed in range(300)]
     (found,) = (
         s
         for s in shifted_accuracy(DATA.logits, DATA.target, DATA.counts, model_prior="train")
@@ -72,9 +69,7 @@ def test_classes_without_test_images_are_left_out() -> None:
 
 
 def test_bad_arguments_are_named() -> None:
-    with pytest.raises(
-        ValueError, match=r"imbalance_factor must be at least 1, got 0\.01 \(did you mean 100\?\)"
-    ):
+    with pytest.raises(ValueError, match=r"imbalance_factor must be at least 1, got 0\.01 \(did you mean 100\?\)"):
         shifted_prior([5, 1], "forward", 0.01)
     with pytest.raises(ValueError, match=r"imbalance_factor must be at least 1, got 0$"):
         shifted_prior([5, 1], "forward", 0)

@@ -17,12 +17,8 @@ def test_summary_numbers_equal_sklearn() -> None:
     prediction = DATA.logits.argmax(axis=1)
     metrics = FOUND.metrics
     assert metrics["top1"] == pytest.approx(sklearn.metrics.accuracy_score(DATA.target, prediction))
-    assert metrics["top5"] == pytest.approx(
-        sklearn.metrics.top_k_accuracy_score(DATA.target, DATA.logits, k=5)
-    )
-    assert metrics["balanced"] == pytest.approx(
-        sklearn.metrics.balanced_accuracy_score(DATA.target, prediction)
-    )
+    assert metrics["top5"] == pytest.approx(sklearn.metrics.top_k_accuracy_score(DATA.target, DATA.logits, k=5))
+    assert metrics["balanced"] == pytest.approx(sklearn.metrics.balanced_accuracy_score(DATA.target, prediction))
     for group, members in DATA.counts.groups().items():
         expected = sklearn.metrics.recall_score(DATA.target, prediction, labels=members, average="macro")
         assert metrics[group] == pytest.approx(expected)
@@ -30,9 +26,7 @@ def test_summary_numbers_equal_sklearn() -> None:
     assert many is not None
     assert few is not None
     assert metrics["head_tail_gap"] == pytest.approx(many - few)
-    np.testing.assert_array_equal(
-        FOUND.confusion_matrix, sklearn.metrics.confusion_matrix(DATA.target, prediction)
-    )
+    np.testing.assert_array_equal(FOUND.confusion_matrix, sklearn.metrics.confusion_matrix(DATA.target, prediction))
 
 
 def test_calibration_overall_and_by_group_equals_torchmetrics() -> None:
@@ -79,9 +73,7 @@ def test_each_class_names_what_it_is_most_confused_with() -> None:
 
 
 def test_worst_class_has_the_lowest_recall() -> None:
-    assert FOUND.classes[FOUND.worst_class].recall == min(
-        c.recall for c in FOUND.classes if c.recall is not None
-    )
+    assert FOUND.classes[FOUND.worst_class].recall == min(c.recall for c in FOUND.classes if c.recall is not None)
 
 
 def test_an_empty_group_is_absent() -> None:
@@ -131,9 +123,7 @@ def test_a_class_missing_from_the_test_set_is_counted_as_not_measured() -> None:
     found = evaluate(DATA.logits[kept], DATA.target[kept], DATA.counts, replicates=10)
     assert found.measured == 99
     assert found.classes[7].recall is None
-    assert found.balanced.value == pytest.approx(
-        np.mean([c.recall for c in found.classes if c.recall is not None])
-    )
+    assert found.balanced.value == pytest.approx(np.mean([c.recall for c in found.classes if c.recall is not None]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
@@ -169,9 +159,7 @@ def test_groups_stand_in_their_order() -> None:
         ([[1.0, 2.0]], [0], [5, 5, 5], "class_counts must have one number for each of 2 classes, got 3"),
     ],
 )
-def test_bad_input_is_named(
-    logits: list[list[float]], target: list[int], counts: list[int], message: str
-) -> None:
+def test_bad_input_is_named(logits: list[list[float]], target: list[int], counts: list[int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate(logits, target, counts)
 

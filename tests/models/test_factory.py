@@ -13,7 +13,7 @@ from torch import nn
 from longtail.models import MODELS, CifarResNet, create_model, list_models
 
 CIFAR = ["resnet8", "resnet14", "resnet20", "resnet32", "resnet44", "resnet56", "resnet110"]
-# timm's own miniatures, one of each build: convolutional, mobile, transformer of a fixed size.
+# timm's own miniatures, one of each build: convolutional, mobile, transformer.
 TIMM = ["test_resnet", "test_efficientnet", "test_vit"]
 
 
@@ -42,6 +42,13 @@ def test_a_model_is_features_then_head(name: str, in_channels: int) -> None:
     assert model.get_classifier().out_features == 7
     model.reset_classifier(3)
     assert model(x).shape == (2, 3)
+
+
+@pytest.mark.parametrize("image_size", [64, 96])
+def test_a_model_of_a_fixed_size_is_built_for_the_size_asked_for(image_size: int) -> None:
+    model: Any = create_model("vit_tiny_patch16_224", 7, image_size=image_size)
+    assert model.patch_embed.img_size == (image_size, image_size)
+    assert model(torch.zeros(1, 3, image_size, image_size)).shape == (1, 7)
 
 
 @pytest.mark.parametrize("name", ["resnet20", "test_resnet"])

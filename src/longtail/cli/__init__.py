@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 COMMANDS = {
     "check": ("longtail.cli.check:check", "Look at a data set, without training: sizes, problems, advice."),
     "train": ("longtail.cli.train:train", "Train on a data set, evaluate, and write a report."),
+    "list": ("longtail.cli.listing:list_", "Show methods, models, data sets, losses, recipes or runs."),
+    "doctor": ("longtail.cli.doctor:doctor", "Say what this machine has, and test the installation."),
     "data": ("longtail.cli.data:app", "Fetch data sets."),
 }
 

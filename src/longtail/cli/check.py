@@ -52,6 +52,7 @@ def check(
     from longtail._errors import DataError
     from longtail.cli.screen import Screen
     from longtail.data.checking import check_data
+    from longtail.data.found import counted
     from longtail.data.opening import find_data
 
     try:
@@ -69,7 +70,7 @@ def check(
     warnings = [problem for problem in report.problems if problem.severity == "warning"]
     if strict and warnings:
         raise DataError(
-            f"{data} has {len(warnings)} problems, the first: {warnings[0].message}",
+            f"{data} has {counted(len(warnings), 'problem')}, the first: {warnings[0].message}",
             "--strict stops at whatever can spoil a result",
             "mend them, or leave --strict out",
             code=warnings[0].code,

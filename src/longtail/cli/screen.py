@@ -37,8 +37,8 @@ class Screen:
 
     def advance(self, done: int, total: int | None) -> None:
         """Move the bar."""
-        many = f"{done / 1e6:.0f} MB" if self._unit == "bytes" else f"{done:,}"
-        self._bar.update(self._task, completed=done, total=total, shown=f"{many} {self._unit}")
+        shown = f"{done / 1e6:.0f} MB" if self._unit == "bytes" else f"{done:,} {self._unit}"
+        self._bar.update(self._task, completed=done, total=total, shown=shown)
 
     def __enter__(self) -> Self:
         self._bar.start()

@@ -8,8 +8,8 @@ from statistics import median
 from typing import Any
 
 from longtail._errors import DataError
-from longtail.class_counts import GROUPS, ClassCounts
-from longtail.data.found import SPLITS, FileList, FoundData, Problem, SplitName
+from longtail.class_counts import GROUPS
+from longtail.data.found import SPLITS, FileList, FoundData, Problem, SplitName, counted
 from longtail.data.images import ArrayImages
 from longtail.data.scanning import Look, Progress, look_at_all, same_files
 
@@ -67,14 +67,13 @@ def check_data(data: FoundData, *, full: bool = False, progress: Progress | None
         progress: called with the numbers of images done and in all.
     """
     places = [(split, i) for split, part in data.splits.items() for i in range(len(part))]
-    if any(isinstance(part, ArrayImages) for part in data.splits.values()):
-        first = data.splits["train"]
-        assert isinstance(first, ArrayImages)
-        side = min(first.images.shape[1:3])
-        problems = _repeats(data, places, _same_rows(data))
-        return CheckReport(data, (*data.problems, *problems), (), {}, (side,) * 3, _advice(data.class_counts))
+    train = data.splits["train"]
+    if isinstance(train, ArrayImages):
+        side = min(train.images.shape[1:3])
+        problems = [*data.problems, *_repeats(data, places, _same_rows(data)), *_single(data)]
+        return CheckReport(data, tuple(problems), (), {}, (side,) * 3, _advice(data))
 
-    files = [_file(data, place) for place in places]
+    files = [str(train.root / data_path(data, place)) for place in places]
     looks = look_at_all(files, full=full, progress=progress)
     broken = tuple(data_path(data, place) for place, seen in zip(places, looks, strict=True) if seen.error)
     readable = data.without(broken)
@@ -95,7 +94,7 @@ def check_data(data: FoundData, *, full: bool = False, progress: Progress | None
         broken,
         dict(Counter(seen.mode for seen in good).most_common()),
         (sides[0], round(median(sides)), sides[-1]) if sides else (),
-        _advice(readable.class_counts),
+        _advice(readable),
     )
 
 
@@ -104,12 +103,6 @@ def data_path(data: FoundData, place: Place) -> str:
     split, i = place
     part = data.splits[split]
     return part.paths[i] if isinstance(part, FileList) else f"{split}[{i}]"
-
-
-def _file(data: FoundData, place: Place) -> str:
-    part = data.splits[place[0]]
-    assert isinstance(part, FileList)
-    return f"{part.root}/{part.paths[place[1]]}" if not part.paths[place[1]].startswith("/") else part.paths[place[1]]
 
 
 def _same_rows(data: FoundData) -> list[list[int]]:
@@ -135,22 +128,22 @@ def _repeats(data: FoundData, places: Sequence[Place], groups: Sequence[Sequence
         else:
             twice.append(names)
     problems = []
-    if across:
-        message = f"{len(across)} images are in more than one split, for example {' = '.join(across[0][:3])}"
-        problems.append(Problem("duplicates-across-splits", message, _flat(across)))
-    if contrary:
-        message = f"{len(contrary)} images have two labels, for example {' = '.join(contrary[0][:3])}"
-        problems.append(Problem("two-labels", message, _flat(contrary)))
-    if twice:
-        message = f"{len(twice)} images are there more than once, for example {' = '.join(twice[0][:3])}"
-        problems.append(Problem("duplicates", message, _flat(twice), "note"))
+    for code, what, found in (
+        ("duplicates-across-splits", "in more than one split", across),
+        ("two-labels", "under two labels", contrary),
+        ("duplicates", "there more than once", twice),
+    ):
+        if found:
+            message = f"{what}: {counted(len(found), 'image')}, for example {' = '.join(found[0][:3])}"
+            paths = tuple(name for names in found for name in names)
+            problems.append(Problem(code, message, paths, "note" if code == "duplicates" else "warning"))
     return problems
 
 
 def _unreadable(broken: Sequence[str], total: int) -> list[Problem]:
     if not broken:
         return []
-    message = f"{len(broken)} of {total} images cannot be read and are left out, for example {broken[0]}"
+    message = f"unreadable and left out: {len(broken):,} of {counted(total, 'image')}, for example {broken[0]}"
     return [Problem("unreadable", message, tuple(broken))]
 
 
@@ -162,7 +155,7 @@ def _refuse_lost_classes(readable: FoundData, data: FoundData, broken: Sequence[
     lost = [data.classes[k] for k in range(len(had)) if had[k] and not has[k]]
     if lost:
         raise DataError(
-            f"no training image of {len(lost)} classes can be read: {', '.join(map(repr, lost[:5]))}",
+            f"no training image can be read of {counted(len(lost), 'class')}: {', '.join(lost[:5])}",
             "a class without images cannot be learned",
             "replace the broken files or remove the classes",
             code="unreadable",
@@ -178,10 +171,12 @@ def _odd(data: FoundData, places: Sequence[Place], looks: Sequence[Look]) -> lis
     if other:
         kinds = ", ".join(f"{n} {mode}" for mode, n in Counter(seen.mode for _, seen in other).most_common())
         paths = tuple(data_path(data, place) for place, _ in other)
-        problems.append(Problem("odd-modes", f"{len(other)} images become RGB: {kinds}", paths, "note"))
+        problems.append(
+            Problem("odd-modes", f"converted to RGB: {counted(len(other), 'image')} ({kinds})", paths, "note")
+        )
     if rotated:
         paths = tuple(data_path(data, place) for place in rotated)
-        problems.append(Problem("rotated", f"{len(rotated)} images are turned upright (EXIF)", paths, "note"))
+        problems.append(Problem("rotated", f"turned upright (EXIF): {counted(len(rotated), 'image')}", paths, "note"))
     return problems
 
 
@@ -189,21 +184,21 @@ def _single(data: FoundData) -> list[Problem]:
     single = tuple(name for name, count in zip(data.classes, data.class_counts, strict=True) if count == 1)
     if not single:
         return []
-    message = f"{len(single)} classes have one training image: trained on, but without a test split not measured"
+    message = f"with one training image: {counted(len(single), 'class')}; measured only if test has more of them"
     return [Problem("one-image", message, single, "note")]
 
 
-def _advice(counts: ClassCounts) -> tuple[str, ...]:
+def _advice(data: FoundData) -> tuple[str, ...]:
+    counts = data.class_counts
     groups = counts.groups()
     advice = []
+    if "test" not in data.splits:
+        instead = "measures on val" if "val" in data.splits else "holds out a fifth of the images"
+        advice.append(f"there is no test split: training {instead}")
     if counts.imbalance_factor >= 10:
         advice.append("the classes are imbalanced: look at the balanced accuracy, not at the plain one")
     if "few" in groups:
-        advice.append(f"{len(groups['few'])} classes have fewer than 20 images: collect more of these first")
+        advice.append(f"collect more of {counted(len(groups['few']), 'class')} with fewer than 20 images first")
     if counts.total < 1000:
         advice.append("fewer than 1,000 training images: start from a pretrained model")
     return tuple(advice)
-
-
-def _flat(groups: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    return tuple(name for group in groups for name in group)

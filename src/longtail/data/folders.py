@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from longtail._errors import DataError
-from longtail.data.found import SPLITS, FoundData, SplitName
+from longtail.data.found import SPLITS, FoundData, SplitName, counted
 from longtail.data.labels import number_classes
 
 IMAGE_ENDINGS = frozenset(
@@ -65,7 +65,7 @@ def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool =
             empty = [name for name, images in groups.items() if not images]
         stray = _count_images(folder)
         if stray:
-            notes.append(f"{stray} images in {folder} itself are in no class folder: left out")
+            notes.append(f"left out, in no class folder: {counted(stray, 'image')} in {folder} itself")
         prefix = folder.relative_to(base)
         files[split] = [(str(prefix / name / image), name) for name, images in groups.items() for image in images]
     return number_classes(
@@ -137,7 +137,7 @@ def _refuse_flat(folder: Path) -> None:
     if images:
         parent = folder.absolute().parent
         classes = sum(_count_images(parent / name) > 0 for name in _subfolders(parent))
-        what = f"{folder} holds {images} images and no class folders"
+        what = f"{folder} holds {counted(images, 'image')} and no class folders"
         hint = f"; {parent} has {classes} class folders" if classes > 1 else ""
     else:
         what, hint = f"{folder} holds no images", ""

@@ -22,6 +22,17 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    Example:
+        >>> counted(1, "class"), counted(1200, "class"), counted(2, "image")
+        ('1 class', '1,200 classes', '2 images')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{plural if number != 1 else ''}"
+
+
 @dataclass(frozen=True)
 class Problem:
     """Something that the user should know about the data.
@@ -90,12 +101,14 @@ class FoundData:
         return ClassCounts(np.bincount(self.splits["train"].targets, minlength=len(self.classes)).tolist())
 
     def without(self, paths: Collection[str]) -> "FoundData":
-        """The same data without these files."""
+        """The same data without these files; a split other than train that loses all of its files is gone."""
         gone = frozenset(paths)
-        splits = {
-            name: part.select([i for i, path in enumerate(part.paths) if path not in gone])
-            if isinstance(part, FileList)
-            else part
-            for name, part in self.splits.items()
-        }
-        return replace(self, splits=splits) if gone else self
+        if not gone:
+            return self
+        splits = dict(self.splits)
+        for name, part in self.splits.items():
+            if isinstance(part, FileList):
+                splits[name] = part.select([i for i, path in enumerate(part.paths) if path not in gone])
+            if name != "train" and not len(splits[name]):
+                del splits[name]
+        return replace(self, splits=splits)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from longtail._errors import DataError
-from longtail.data.found import FileList, FoundData, Problem, SplitName
+from longtail.data.found import FileList, FoundData, Problem, SplitName, counted
 
 # For each split, (path, class name) of every image.
 NamedFiles = Mapping[SplitName, Sequence[tuple[str, str]]]
@@ -40,7 +40,7 @@ def number_classes(
     """
     if empty and not allow_empty:
         raise DataError(
-            f"{len(empty)} of the classes in {name} have no training image: {_some(empty)}",
+            f"{name} has {counted(len(empty), 'class')} without a training image: {_some(empty)}",
             "a class without images cannot be learned",
             "add images, delete the empty folders, or leave these classes out with --allow-empty",
             code="empty-class",
@@ -59,14 +59,16 @@ def number_classes(
     number = {label: k for k, label in enumerate(classes)}
     problems: list[Problem] = []
     if empty:
-        problems.append(_left_out("empty-class", f"{len(empty)} classes without a training image", empty))
+        problems.append(_left_out("empty-class", f"{counted(len(empty), 'class')} without a training image", empty))
     numbered: dict[SplitName, FileList] = {}
     for split, files in splits.items():
         unknown = sorted({label for _, label in files} - number.keys())
         if unknown and not set(unknown) <= set(empty):
             _refuse_unknown(name, split, unknown, classes, ignore_unknown)
             count = sum(label not in number for _, label in files)
-            problems.append(_left_out("unknown-class", f"{count} {split} images of untrained classes", unknown))
+            problems.append(
+                _left_out("unknown-class", f"{counted(count, f'{split} image')} of untrained classes", unknown)
+            )
         known = [(path, number[label]) for path, label in files if label in number]
         targets = np.array([label for _, label in known], dtype=np.int64)
         if known:
@@ -84,8 +86,8 @@ def missing_from_test(classes: Sequence[str], splits: Mapping[SplitName, FileLis
         present = set(splits[split].targets.tolist())
         missing = tuple(label for k, label in enumerate(classes) if k not in present)
         if missing:
-            counted = f"balanced over {len(present)} of {len(classes)} classes"
-            message = f"{len(missing)} classes have no {split} image ({_some(missing)}): {counted}"
+            rest = f"balanced over {len(present)} of {len(classes)} classes"
+            message = f"without a {split} image: {counted(len(missing), 'class')} ({_some(missing)}); {rest}"
             problems.append(Problem(f"class-missing-from-{split}", message, missing))
     return problems
 
@@ -97,7 +99,7 @@ def _refuse_unknown(name: str, split: str, unknown: Sequence[str], classes: Sequ
     hints = [f"{label!r} (did you mean {match[0]!r}?)" for label, match in near.items() if match]
     others = [repr(label) for label, match in near.items() if not match]
     raise DataError(
-        f"{name} has {split} images of {len(unknown)} classes that training does not have: "
+        f"{name} has {split} images of {counted(len(unknown), 'class')} that training does not have: "
         f"{_some(hints + others, quote=False)}",
         "a model cannot answer with a class that it never saw",
         "rename the class, add training images, or leave these images out with --ignore-unknown",

@@ -213,7 +213,7 @@ def _hold_out(
         else:
             kept, out = holdout_indices(splits["train"].targets, TEST_FRACTION, seed + 1)
             splits["test"], splits["train"] = splits["train"].select(out), splits["train"].select(kept)
-            notes.append(f"there is no test split: {len(out)} images ({TEST_FRACTION:.0%}) are held out as one")
+            notes.append(f"there is no test split: {TEST_FRACTION:.0%} of the images ({len(out):,}) become one")
     fraction = val_fraction
     if fraction is None:
         fraction = 0.0 if found.benchmark else VAL_FRACTION
@@ -221,7 +221,7 @@ def _hold_out(
         kept, out = holdout_indices(splits["train"].targets, fraction, seed)
         if len(out):
             splits["val"], splits["train"] = splits["train"].select(out), splits["train"].select(kept)
-            notes.append(f"{len(out)} training images ({fraction:.0%}) are held out for validation")
+            notes.append(f"{fraction:.0%} of the training images ({len(out):,}) are held out for validation")
     return splits, notes
 
 

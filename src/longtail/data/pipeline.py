@@ -42,15 +42,15 @@ def train_loader(
         pin_memory: whether batches are put where an accelerator copies them from faster.
 
     Example:
-        >>> import numpy as np
-        >>> from longtail.data.images import ArrayImages
+        >>> from longtail.data import open_dataset
         >>> from longtail.data.preprocessing import preprocessing_of
-        >>> images = ArrayImages(np.zeros((10, 32, 32, 3), np.uint8), [0] * 8 + [1] * 2)
-        >>> cifar = preprocessing_of("cifar10-lt")
-        >>> loader = train_loader(images, cifar, batch_size=4, views=("weak", "strong"))
+        >>> data = open_dataset("digits-lt:10")
+        >>> views = ("weak", "strong")
+        >>> loader = train_loader(data.train, preprocessing_of(data), batch_size=64, views=views)
         >>> loader.set_epoch(0)
-        >>> [tuple(view.shape) for batch in loader for view in batch.views]
-        [(4, 3, 32, 32), (4, 3, 32, 32), (4, 3, 32, 32), (4, 3, 32, 32)]
+        >>> batch = next(iter(loader))
+        >>> [tuple(view.shape) for view in batch.views], len(loader)
+        ([(64, 1, 8, 8), (64, 1, 8, 8)], 7)
     """
     makers = {"weak": preprocessing.weak, "strong": preprocessing.strong}
     strange = [view for view in views if view not in makers]

@@ -1,12 +1,8 @@
-"""What is done to the images of each data set: size, normalisation, AutoAugment's policy, mirroring.
+"""What is done to the images of a data set: size, normalisation, AutoAugment's policy, mirroring."""
 
-Means and standard deviations are those of the whole balanced training set, as is custom, so that runs at
-different imbalance factors see the same values. The policy is the one found on that data set or on its
-nearest kin: SVHN's for digits, which are not mirrored since a mirrored digit is another sign.
-"""
+from dataclasses import dataclass
 
-from dataclasses import dataclass, replace
-
+from longtail.data.opening import LongTailData
 from longtail.data.transforms.auto_augment import AutoAugment
 from longtail.data.transforms.framing import CentreCrop, Framing, PadCrop, ResizedCrop
 from longtail.data.views import View
@@ -51,35 +47,42 @@ class Preprocessing:
         return PadCrop(self.size, self.size // 8, self.flip)
 
 
-# Of the 50,000 training images of each, by channel.
-_CIFAR10 = Preprocessing(32, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), "cifar10")
-_CIFAR100 = Preprocessing(32, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762), "cifar10")
-# Of ImageNet's training images; pretrained backbones expect these.
-_IMAGENET = Preprocessing(224, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), "imagenet", resized=True)
-
-PREPROCESSING: dict[str, Preprocessing] = {
-    "cifar10-lt": _CIFAR10,
-    "cifar100-lt": _CIFAR100,
-    "fashion-mnist-lt": Preprocessing(28, (0.2860,), (0.3530,), "cifar10"),
-    "digits-lt": Preprocessing(8, (0.3053,), (0.3760,), "svhn", flip=False),
-    "imagenet-lt": _IMAGENET,
-    "places-lt": _IMAGENET,
-    "inaturalist2018": _IMAGENET,
+# The policy found on the data set or on its nearest kin; anything else is treated as photographs.
+_POLICIES = {
+    "cifar10-lt": "cifar10",
+    "cifar100-lt": "cifar10",
+    "fashion-mnist-lt": "cifar10",
+    "digits-lt": "svhn",
 }
+# A mirrored digit is another sign.
+_NOT_MIRRORED = {"digits-lt"}
+_SIZE = 224
 
 
-def preprocessing_of(name: str, size: int | None = None) -> Preprocessing:
-    """That of a data set: a name, with or without `:imbalance_factor`, or anybody's own images.
+def preprocessing_of(data: LongTailData, size: int | None = None) -> Preprocessing:
+    """The usual one for a data set.
 
     Args:
-        name: of the data set; an unknown one is treated as ImageNet's images are.
-        size: of what the network sees, where that can be chosen: for images that are resized.
+        data: as `open_dataset` gives it; its name decides on the policy and on mirroring.
+        size: of what the network sees. By default that of the images if all have the same, and 224 if not;
+            with another size images are resized.
+
+    Example:
+        >>> from longtail.data import open_dataset
+        >>> found = preprocessing_of(open_dataset("digits-lt:10"))
+        >>> found.size, found.policy, found.flip, found.resized
+        (8, 'svhn', False, False)
     """
-    found = PREPROCESSING.get(name.partition(":")[0], _IMAGENET)
-    if size is None or size == found.size:
-        return found
-    if size < 1:
+    if size is not None and size < 1:
         raise ValueError(f"size must be at least 1, got {size}")
-    if not found.resized:
-        raise ValueError(f"size must be {found.size} for {name}, whose images are stored at it, got {size}")
-    return replace(found, size=size)
+    stored = data.image_size[0] if data.image_size and len(set(data.image_size)) == 1 else None
+    name = data.name.partition(":")[0]
+    wanted = size or stored or _SIZE
+    return Preprocessing(
+        wanted,
+        data.mean,
+        data.std,
+        policy=_POLICIES.get(name, "imagenet"),
+        flip=name not in _NOT_MIRRORED,
+        resized=wanted != stored,
+    )

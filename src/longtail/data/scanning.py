@@ -56,7 +56,7 @@ def look(path: str, full: bool = False) -> Look:
 
 def look_at_all(paths: Sequence[str], *, full: bool = False, progress: Progress | None = None) -> list[Look]:
     """Look at every file, on all processors if there are many."""
-    return _on_all(_look_full if full else look, paths, 100 if full else _ALONE, progress)
+    return _on_all(_look_full if full else look, paths, min(_ALONE, 100) if full else _ALONE, progress)
 
 
 def same_files(paths: Sequence[str], lengths: Sequence[int], progress: Progress | None = None) -> list[list[int]]:
@@ -92,11 +92,14 @@ def _on_all(work: Callable[[str], T], paths: Sequence[str], alone: int, progress
 
 
 def _parts(work: Callable[[str], T], paths: Sequence[str], alone: int) -> Iterator[list[T]]:
-    chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
-    if len(paths) < alone or (os.cpu_count() or 1) == 1:
+    processes = min(os.cpu_count() or 1, 16)
+    # Some pieces for each process, so that none is idle for long at the end.
+    size = max(1, min(_CHUNK, len(paths) // (4 * processes)))
+    chunks = [paths[start : start + size] for start in range(0, len(paths), size)]
+    if len(paths) < alone or processes == 1:
         yield from (_apply(work, chunk) for chunk in chunks)
         return
-    with ProcessPoolExecutor(min(os.cpu_count() or 1, 16)) as pool:
+    with ProcessPoolExecutor(processes) as pool:
         yield from pool.map(_apply, [work] * len(chunks), chunks)
 
 

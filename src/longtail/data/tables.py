@@ -14,7 +14,7 @@ import numpy as np
 
 from longtail._errors import DataError
 from longtail.data.folders import SPLIT_WORDS, missing
-from longtail.data.found import SPLITS, FileList, FoundData, SplitName
+from longtail.data.found import SPLITS, FileList, FoundData, SplitName, counted
 from longtail.data.labels import number_classes
 
 COLUMNS = ("path", "label")
@@ -78,7 +78,7 @@ def refuse_missing_images(source: Path, root: Path, images: Sequence[str]) -> No
             absent.append(image)
     if absent:
         raise DataError(
-            f"{source} names {len(absent)} images that are not there, for example {absent[0]}",
+            f"{source} names {counted(len(absent), 'image')} that cannot be found, for example {absent[0]}",
             f"the paths were taken from {root}",
             "put the images there, or correct the list",
             code="missing-image",

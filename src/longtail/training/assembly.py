@@ -37,7 +37,7 @@ def assemble(config: RunConfig, data: LongTailData | None = None) -> Parts:
             allow_empty=config.allow_empty,
             ignore_unknown=config.ignore_unknown,
         )
-    preprocessing = preprocessing_of(data.name, config.image_size)
+    preprocessing = preprocessing_of(data, config.image_size)
     method = build_method(
         config,
         class_counts=list(data.class_counts),

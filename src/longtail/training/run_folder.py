@@ -135,11 +135,12 @@ def environment(*, command: str, device: str) -> dict[str, Any]:
         "python": sys.version.split()[0],
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "device": device,
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: package_version(name) for name in PACKAGES},
     }
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """The installed version, or None."""
     try:
         return version(package)
     except PackageNotFoundError:

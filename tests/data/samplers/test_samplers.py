@@ -12,9 +12,7 @@ TARGETS = np.repeat([0, 1, 2, 4], [60, 25, 7, 1])
 
 
 def build(name: str, rank: int = 0, world_size: int = 1, num_samples: int | None = None) -> EpochSampler:
-    return SAMPLERS[name](
-        TARGETS, seed=5, rank=rank, world_size=world_size, epochs=10, num_samples=num_samples
-    )
+    return SAMPLERS[name](TARGETS, seed=5, rank=rank, world_size=world_size, epochs=10, num_samples=num_samples)
 
 
 def expected_shares(name: str, epoch: int) -> NDArray[np.float64]:
@@ -106,13 +104,9 @@ def test_instance_shows_each_image_once() -> None:
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
 def test_evaluation_sees_each_image_exactly_once(world_size: int) -> None:
-    seen = [
-        i for rank in range(world_size) for i in SequentialSampler(TARGETS, rank=rank, world_size=world_size)
-    ]
+    seen = [i for rank in range(world_size) for i in SequentialSampler(TARGETS, rank=rank, world_size=world_size)]
     assert sorted(seen) == list(range(93))
-    lengths = [
-        len(SequentialSampler(TARGETS, rank=rank, world_size=world_size)) for rank in range(world_size)
-    ]
+    lengths = [len(SequentialSampler(TARGETS, rank=rank, world_size=world_size)) for rank in range(world_size)]
     assert sum(lengths) == 93
 
 

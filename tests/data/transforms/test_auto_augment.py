@@ -36,7 +36,7 @@ def torchvision_result(image: Tensor, operation: str, magnitude: float) -> Tenso
 
 def assert_alike(ours: Tensor, theirs: Tensor, operations: set[str]) -> None:
     if operations & BLENDS:
-        # torch rounds once or twice in `add(alpha=)`, by processor; one step, and hardly ever.
+        # torch rounds `add(alpha=)` once or twice, by processor and by place in memory: a step, hardly ever.
         apart = (ours.int() - theirs.int()).abs()
         assert apart.max() <= 1
         assert (apart > 0).float().mean() < 1e-3
@@ -83,9 +83,7 @@ def test_a_batch_equals_torchvision_image_by_image(name: str) -> None:
                 continue
             magnitudes_of, signed = TORCHVISION._AUGMENTATION_SPACE[step.operation]
             magnitude = 0.0 if step.level is None else float(magnitudes_of(10, 32, 32)[step.level])
-            expected = torchvision_result(
-                expected, step.operation, -magnitude if signed and sign < 0.5 else magnitude
-            )
+            expected = torchvision_result(expected, step.operation, -magnitude if signed and sign < 0.5 else magnitude)
             done.add(step.operation)
         if not done & BLENDS or len(done) == 1:
             assert_alike(result, expected, done)
@@ -125,7 +123,5 @@ def test_steps_are_done_with_their_probability_and_signs_are_even() -> None:
 def test_a_wrong_policy_and_a_wrong_batch_are_named() -> None:
     with pytest.raises(ValueError, match="policy must be one of cifar10, svhn, imagenet, got 'cifar'"):
         AutoAugment("cifar", 32, 32)
-    with pytest.raises(
-        ValueError, match=r"images must be uint8 of shape \(n, channels, 32, 32\), got torch.float32"
-    ):
+    with pytest.raises(ValueError, match=r"images must be uint8 of shape \(n, channels, 32, 32\), got torch.float32"):
         AutoAugment("cifar10", 32, 32)(torch.zeros(1, 3, 32, 32), np.zeros((1, 5)))

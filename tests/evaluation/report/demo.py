@@ -54,9 +54,7 @@ def full_report(
         choose_tau(val.logits, val.target, test.logits, test.counts),
         scale_temperature(val.logits, val.target, test.logits),
     ):
-        posthoc.append(
-            PostHoc(choice, evaluate(logits, test.target, test.counts, names, replicates=replicates))
-        )
+        posthoc.append(PostHoc(choice, evaluate(logits, test.target, test.counts, names, replicates=replicates)))
     return Report(
         evaluation=found,
         title=f"compound_bn on {num_classes} classes",
@@ -115,9 +113,7 @@ def training_rows(epochs: int) -> list[dict[str, float | None]]:
     rows: list[dict[str, float | None]] = []
     for epoch in range(epochs):
         t = epoch / epochs
-        many, medium, few = (
-            top * (1 - np.exp(-rate * t)) for top, rate in ((0.68, 6), (0.45, 4), (0.22, 2.5))
-        )
+        many, medium, few = (top * (1 - np.exp(-rate * t)) for top, rate in ((0.68, 6), (0.45, 4), (0.22, 2.5)))
         rows.append(
             {
                 "epoch": epoch,

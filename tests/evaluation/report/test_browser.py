@@ -74,9 +74,7 @@ def open_page(browser: Browser, files: dict[str, Path]) -> Iterator[Open]:
         page.on("dialog", lambda dialog: complain(f"dialog: {dialog.message}"))
         page.on(
             "request",
-            lambda request: (
-                None if request.url.startswith((address, "data:")) else complain(f"request: {request.url}")
-            ),
+            lambda request: None if request.url.startswith((address, "data:")) else complain(f"request: {request.url}"),
         )
         page.goto(address)
         return page
@@ -167,9 +165,7 @@ def test_strange_class_names_stay_text(open_page: Open) -> None:
 
 def test_a_script_can_read_the_embedded_numbers(open_page: Open) -> None:
     page = open_page("strange")
-    read = (
-        "JSON.parse(document.getElementById('longtail-data').textContent).evaluation.classes.map(c => c.name)"
-    )
+    read = "JSON.parse(document.getElementById('longtail-data').textContent).evaluation.classes.map(c => c.name)"
     assert page.evaluate(read) == STRANGE
 
 

@@ -172,9 +172,7 @@ def test_more_than_thirty_classes_show_blocks_and_the_top_confusions() -> None:
 def test_cells_of_the_confusion_matrix_are_per_cent_of_the_row() -> None:
     # Ten images of class 0: seven right, three taken for class 1.
     logits = np.eye(2)[[0] * 7 + [1] * 3 + [1] * 10]
-    html = render_report(
-        Report(evaluate(logits, [0] * 10 + [1] * 10, [200, 5], ["a", "b"], replicates=5), "x")
-    )
+    html = render_report(Report(evaluate(logits, [0] * 10 + [1] * 10, [200, 5], ["a", "b"], replicates=5), "x"))
     assert re.findall(r'class="cell[ \w]*" [^>]*>(\d+)<', html) == ["70", "30", "100"]
 
 
@@ -182,10 +180,7 @@ def test_a_thousand_classes_with_long_names_stay_under_two_megabytes() -> None:
     names = [f"{k} " + "n" * 196 for k in range(1000)]
     html = render_report(full_report(1000, images_per_class=5, classes=names, largest=1280, replicates=5))
     assert len(html.encode()) < 2_000_000
-    assert (
-        html.count('<td class="many">') + html.count('<td class="medium">') + html.count('<td class="few">')
-        == 1000
-    )
+    assert html.count('<td class="many">') + html.count('<td class="medium">') + html.count('<td class="few">') == 1000
 
 
 def test_one_test_image_makes_a_right_page() -> None:

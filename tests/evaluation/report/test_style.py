@@ -8,8 +8,7 @@ import pytest
 
 STYLE = files("longtail.evaluation.report").joinpath("templates", "style.css").read_text(encoding="utf-8")
 LIGHT, DARK, PRINT = (
-    dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block))
-    for block in re.findall(r":root \{(.*?)\}", STYLE, re.S)
+    dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6})", block)) for block in re.findall(r":root \{(.*?)\}", STYLE, re.S)
 )
 SCHEMES = pytest.mark.parametrize("colours", [LIGHT, DARK, PRINT], ids=["light", "dark", "print"])
 
@@ -50,9 +49,7 @@ def test_marks_stand_out_from_their_ground(colours: dict[str, str]) -> None:
 
 @SCHEMES
 @pytest.mark.parametrize("sight", [np.eye(3), PROTANOPIA, DEUTERANOPIA], ids=["full", "no red", "no green"])
-def test_the_groups_differ_for_colour_blind_readers(
-    colours: dict[str, str], sight: npt.NDArray[np.float64]
-) -> None:
+def test_the_groups_differ_for_colour_blind_readers(colours: dict[str, str], sight: npt.NDArray[np.float64]) -> None:
     for one, other in combinations(("many", "medium", "few"), 2):
         difference = np.linalg.norm(lab(sight @ linear(colours[one])) - lab(sight @ linear(colours[other])))
         assert difference > 20, (one, other)  # 2.3 is just noticeable

@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail._errors import DataError
+from longtail._errors import DataError, UsageError
 from longtail.data.found import FoundData
 from longtail.data.images import ArrayImages
 from longtail.data.profiles import exponential
-from longtail.data.sources import Report, SourceError, disk_error, refuse_full_disk
+from longtail.data.sources import DISK_ERRORS, Report, SourceError, disk_error, refuse_full_disk
 from longtail.data.splits import checksum, long_tail_indices
 
 
@@ -91,12 +91,7 @@ class ArraySet:
         try:
             counts = exponential(smallest, len(self.classes), factor)
         except ValueError as error:
-            raise DataError(
-                str(error),
-                f"{self.name} has {smallest} images a class",
-                f"try {self.name}:10",
-                code="imbalance",
-            ) from error
+            raise UsageError(str(error), f"{self.name} has {smallest} images a class", f"try {self.name}:10") from error
         indices = long_tail_indices(arrays.train.targets, counts, seed)
         if seed == 0 and self.frozen.get(factor, checksum(indices)) != checksum(indices):
             raise DataError(
@@ -186,7 +181,11 @@ class ArraySet:
                 raise SourceError(error.what) from error
             raise
         except OSError as error:
-            raise disk_error(root, error) from error
+            if error.errno in DISK_ERRORS:
+                raise disk_error(root, error) from error
+            raise SourceError(f"it gave something unexpected: {error}") from error
+        except (ValueError, KeyError) as error:
+            raise SourceError(f"it gave something unexpected: {error}") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
             with contextlib.suppress(OSError):  # it stays while it holds part of a broken download

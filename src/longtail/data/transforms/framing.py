@@ -68,7 +68,7 @@ class PadCrop:
 
     def __call__(self, images: Images, draws: NDArray[np.float64]) -> Tensor:
         """Frame each image; all must be `size` x `size`."""
-        shapes = {tuple(image.shape[-2:]) for image in images}
+        shapes = {tuple(image.shape[-2:]) for image in (images[:1] if isinstance(images, Tensor) else images)}
         if shapes - {(self.size, self.size)}:
             raise ValueError(f"images must be {self.size} x {self.size} to be cropped, got {sorted(shapes)}")
         batch = images if isinstance(images, Tensor) else torch.stack(list(images))

@@ -1,0 +1,78 @@
+"""`longtail doctor`."""
+
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+
+def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
+    """Say what this machine has: versions, accelerator, memory, disk, extras, and a two-second self-test.
+
+    Parameters
+    ----------
+    json
+        Print one JSON object.
+    """
+    found = _examine()
+    if json:
+        import json as encoder
+
+        print(encoder.dumps(found, indent=2))
+    else:
+        for name, value in found.items():
+            if isinstance(value, dict):
+                print(f"{name}:")
+                for key, part in value.items():
+                    print(f"  {key:<14}{'not installed' if part is None else part}")
+            else:
+                print(f"{name:<16}{value}")
+    return 0 if found["self-test"] == "passed" else 1
+
+
+def _examine() -> dict[str, Any]:
+    import os
+    import shutil
+    from pathlib import Path
+
+    import torch
+
+    from longtail.data.opening import data_root
+    from longtail.training.run_folder import environment, package_version
+
+    told = environment(command="", device="")
+    root = data_root()
+    place = next(path for path in (root, *root.parents, Path.cwd()) if path.exists())
+    free = shutil.disk_usage(place).free
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return {
+        "longtail": told["longtail"],
+        "python": told["python"],
+        "system": told["system"],
+        "accelerator": str(accelerator) if accelerator else "none: training runs on the CPU",
+        "cores": os.cpu_count(),
+        "memory": f"{_memory() / 2**30:.1f} GiB",
+        "data": f"{root} ({free / 2**30:.0f} GiB free)",
+        "versions": told["versions"],
+        "extras": {name: package_version(name) for name in ("onnx", "onnxruntime", "onnxscript", "tensorboard")},
+        "self-test": _self_test(),
+    }
+
+
+def _memory() -> int:
+    import os
+
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+
+
+def _self_test() -> str:
+    """One compound batch norm must be batch norm while its components are equal, forward and backward."""
+    import torch
+
+    from longtail.nn import CompoundBatchNorm2d
+
+    x = torch.randn(8, 6, 5, 5, generator=torch.Generator().manual_seed(0))
+    ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+    CompoundBatchNorm2d(6)(ours).square().sum().backward()
+    torch.nn.BatchNorm2d(6)(theirs).square().sum().backward()
+    same = torch.allclose(ours.grad, theirs.grad, atol=1e-4)  # type: ignore[arg-type]  # backward has set it
+    return "passed" if same else "failed: compound batch norm does not agree with batch norm"
