@@ -45,7 +45,7 @@ def require_onnx() -> None:
     absent = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
     if absent:
         raise UsageError(
-            f"{' and '.join(absent)} is not installed" if len(absent) == 1 else f"{', '.join(absent)} are missing",
+            f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed",
             "ONNX export writes with onnx and checks the result with onnxruntime",
             "pip install 'longtail[onnx]'",
         )
