@@ -9,7 +9,7 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install test check pytest browser format bench clean
+.PHONY: help install demo test check pytest browser format bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,9 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 install: $(STAMP)  ## create .venv and install the package with its development tools
+
+demo: $(STAMP)  ## train on the embedded digits and show the report: the quickest look
+	$(BIN)/python examples/demo.py
 
 test: check pytest  ## every check and every test: what CI runs
 

@@ -61,13 +61,12 @@ def test_interval_of_a_mean_equals_that_of_scipy() -> None:
     assert high == pytest.approx(expected.high, abs=0.006)
 
 
-def test_an_interval_contains_its_estimate_when_resampling_is_biased() -> None:
-    values = np.random.default_rng(0).normal(0.5, 0.01, 1000)
+@pytest.mark.parametrize("bias", [0.4, -0.4])
+def test_an_interval_reaches_from_the_estimate_to_the_estimate_freed_of_its_bias(bias: float) -> None:
+    values = np.random.default_rng(0).normal(0.1 + bias, 0.01, 4000)
     low, high = interval(0.1, values)
-    assert low is not None
-    assert high is not None
-    assert low < 0.1 < high
-    assert high - low == pytest.approx(2 * 1.96 * 0.01, rel=0.1)
+    assert low == pytest.approx(min(0.1, 0.1 - bias) - 1.96 * 0.01, abs=0.002)
+    assert high == pytest.approx(max(0.1, 0.1 - bias) + 1.96 * 0.01, abs=0.002)
 
 
 def test_no_replicates_are_refused() -> None:

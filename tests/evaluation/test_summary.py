@@ -3,7 +3,7 @@ import pytest
 import sklearn.metrics
 import torch
 from scipy.stats import norm
-from torchmetrics.functional.classification import multiclass_calibration_error
+from torchmetrics.functional.classification import binary_calibration_error, multiclass_calibration_error
 
 from longtail.class_counts import GROUPS
 from longtail.evaluation import evaluate
@@ -43,6 +43,24 @@ def test_calibration_overall_and_by_group_equals_torchmetrics() -> None:
         assert result.reliability.error == pytest.approx(float(expected), abs=1e-5)
 
 
+def test_each_class_has_the_recall_and_precision_of_sklearn() -> None:
+    precision, recall, _, support = sklearn.metrics.precision_recall_fscore_support(
+        DATA.target, DATA.logits.argmax(axis=1), labels=range(100), zero_division=np.nan
+    )
+    np.testing.assert_allclose(np.array([c.recall for c in FOUND.classes], dtype=float), recall)
+    np.testing.assert_allclose(np.array([c.precision for c in FOUND.classes], dtype=float), precision)
+    assert [c.support for c in FOUND.classes] == support.tolist()
+
+
+def test_classwise_calibration_is_the_mean_over_classes_of_the_binary_error_of_torchmetrics() -> None:
+    probs = torch.from_numpy(DATA.logits).double().softmax(dim=1)
+    target = torch.from_numpy(DATA.target)
+    errors = np.array([float(binary_calibration_error(probs[:, k].clone(), (target == k).int())) for k in range(100)])
+    assert FOUND.classwise_ece == pytest.approx(errors.mean(), abs=1e-6)
+    for group, members in DATA.counts.groups().items():
+        assert FOUND.groups[group].classwise_ece == pytest.approx(errors[members].mean(), abs=1e-6)
+
+
 def test_interval_of_balanced_accuracy_is_that_of_the_normal_approximation() -> None:
     # With equal classes, balanced accuracy is a mean of independent recalls: var = Σ r(1 − r)/n / K².
     recall = np.array([c.recall for c in FOUND.classes], dtype=float)
@@ -50,6 +68,28 @@ def test_interval_of_balanced_accuracy_is_that_of_the_normal_approximation() -> 
     low, high = norm.interval(0.95, FOUND.balanced.value, deviation)
     assert FOUND.balanced.low == pytest.approx(low, abs=0.15 * deviation)
     assert FOUND.balanced.high == pytest.approx(high, abs=0.15 * deviation)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    population = simulate(20, images_per_class=2000)
+    truth = evaluate(population.logits, population.target, population.counts, replicates=1)
+    rows = [np.flatnonzero(population.target == k) for k in range(20)]
+    rng = np.random.default_rng(0)
+    held = {"balanced": 0, "ece": 0}
+    for seed in range(100):
+        drawn = np.concatenate([rng.choice(r, 50, replace=False) for r in rows])
+        found = evaluate(
+            population.logits[drawn], population.target[drawn], population.counts, replicates=200, seed=seed
+        )
+        for name, estimate in (("balanced", found.balanced), ("ece", found.ece)):
+            value = truth.metrics[name]
+            assert value is not None
+            assert estimate.low is not None
+            assert estimate.high is not None
+            held[name] += estimate.low <= value <= estimate.high
+    # 95 are expected; fewer than 88 happen once in 300 times.
+    assert held["balanced"] >= 88
+    assert held["ece"] >= 85
 
 
 def test_every_estimate_lies_in_its_interval() -> None:

@@ -1,4 +1,4 @@
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -46,3 +46,16 @@ def test_settings_reach_the_loss() -> None:
 def test_a_loss_of_many_numbers_is_refused() -> None:
     with pytest.raises(ValueError, match="loss_settings must not set reduction to 'none'"):
         ERM(create_model("resnet8", 3), COUNTS, loss_settings={"reduction": "none"})
+
+
+def test_trains_on_the_strong_view_of_each_image_unless_told_otherwise() -> None:
+    method = ERM(create_model("resnet8", 3), COUNTS)
+    assert (method.views, method.sampler) == (("strong",), "instance")
+    method = ERM(create_model("resnet8", 3), COUNTS, view="weak", sampler="class_balanced")
+    assert (method.views, method.sampler) == (("weak",), "class_balanced")
+
+
+def test_an_unknown_view_is_refused() -> None:
+    mistake: dict[str, Any] = {"view": "mild"}
+    with pytest.raises(ValueError, match="view must be 'weak' or 'strong', got 'mild'"):
+        ERM(create_model("resnet8", 3), COUNTS, **mistake)

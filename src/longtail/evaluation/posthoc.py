@@ -46,8 +46,8 @@ class Choice:
 
     def __str__(self) -> str:
         return (
-            f"{self.method}: {self.parameter} = {self.value:.4g}, chosen on {self.images:,} validation images "
-            f"by {self.criterion}"
+            f"{self.method}: {self.parameter} = {self.value:.4g}, chosen on {self.images:,} validation "
+            f"images by {self.criterion}"
         )
 
 

@@ -18,16 +18,15 @@ import base64
 import binascii
 import csv
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 import numpy.typing as npt
 
 from longtail.evaluation._arrays import Floats, Ints, as_class_names, as_logits, as_target, softmax
+from longtail.evaluation._files import whole_or_not_at_all
 
 COLUMNS = ("path", "target", "prediction", "confidence", "logits")
 
@@ -61,7 +60,7 @@ def write_predictions(
         raise ValueError(f"paths must name each of the {len(values)} rows of logits, got {len(paths)}")
     packed = values.astype("<f4")
     confidence = softmax(values).max(axis=1)
-    with _whole_or_not_at_all(Path(file)) as out:
+    with whole_or_not_at_all(Path(file), errors="surrogateescape") as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
         # The winner is taken after rounding to float32, so that a reader finds the same one.
@@ -120,18 +119,3 @@ def _decode(text: str | None, *, where: str, num_classes: int) -> npt.NDArray[np
     if len(row) != num_classes:
         raise ValueError(f"{where}: logits must have one number for each of {num_classes} classes, got {len(row)}")
     return row
-
-
-@contextmanager
-def _whole_or_not_at_all(file: Path) -> Iterator[TextIO]:
-    """Write beside `file`, and put it in place only when it is complete and on disk."""
-    draft = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("w", encoding="utf-8", errors="surrogateescape", newline="") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        draft.replace(file)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise

@@ -122,7 +122,7 @@ class Evaluation:
 
     def to_json(self) -> str:
         """As JSON text that `from_json` reads back without loss."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, ensure_ascii=False, allow_nan=False)
+        return json.dumps({"format": FORMAT, **asdict(self)}, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Evaluation":

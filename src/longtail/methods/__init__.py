@@ -2,6 +2,7 @@
 
 from longtail.methods.base import METHODS, Batch, Method, MethodOutput
 from longtail.methods.compound_bn import CompoundBN
+from longtail.methods.decoupled import Decoupled
 from longtail.methods.erm import ERM
 
-__all__ = ["ERM", "METHODS", "Batch", "CompoundBN", "Method", "MethodOutput"]
+__all__ = ["ERM", "METHODS", "Batch", "CompoundBN", "Decoupled", "Method", "MethodOutput"]

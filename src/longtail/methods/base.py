@@ -8,7 +8,7 @@ logs, prints, moves devices, builds optimisers or reads files: whoever trains do
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 from torch import Tensor, nn
 
@@ -66,6 +66,9 @@ class Method(nn.Module):
         sampler: the name of the sampler that the next epoch should draw its images with; read after each
             `set_progress`, since a method with stages may change it.
     """
+
+    # Whether a step may leave parameters without a gradient, which DistributedDataParallel must know.
+    skips_parameters: ClassVar[bool] = False
 
     views: tuple[str, ...]
     sampler: str

@@ -122,9 +122,9 @@ class CifarResNet(nn.Module):
         features: Tensor = out.mean(dim=(2, 3))
         return features
 
-    def forward_head(self, features: Tensor) -> Tensor:
-        """Features (B, 64) to logits (B, num_classes)."""
-        logits: Tensor = self.classifier(features)
+    def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
+        """Features (B, 64) to logits (B, num_classes), or to what the classifier takes (here the features)."""
+        logits: Tensor = features if pre_logits else self.classifier(features)
         return logits
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,14 +1,16 @@
 """From settings to the parts of a run: data, model, method, loaders."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from longtail._errors import UsageError
 from longtail.data import LongTailData, open_dataset
+from longtail.data.checking import check_data
 from longtail.data.images import ImageDataset
 from longtail.data.loader import Loader
+from longtail.data.opening import find_data
 from longtail.data.pipeline import eval_loader, train_loader
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
 from longtail.methods import METHODS, Method
@@ -29,14 +31,7 @@ class Parts:
 def assemble(config: RunConfig, data: LongTailData | None = None) -> Parts:
     """Open the data (unless it is given) and build model and method; the first weights come from the seed."""
     if data is None:
-        data = open_dataset(
-            config.data,
-            config.root,
-            config.seed,
-            val_fraction=config.val_fraction,
-            allow_empty=config.allow_empty,
-            ignore_unknown=config.ignore_unknown,
-        )
+        data = open_data(config)
     preprocessing = preprocessing_of(data, config.image_size)
     method = build_method(
         config,
@@ -48,17 +43,27 @@ def assemble(config: RunConfig, data: LongTailData | None = None) -> Parts:
     return Parts(data, preprocessing, method)
 
 
+def open_data(config: RunConfig) -> LongTailData:
+    """Open the data after a look at it, leaving out the files that cannot be read."""
+    lenient = {"allow_empty": config.allow_empty, "ignore_unknown": config.ignore_unknown}
+    report = check_data(find_data(config.data, config.root, config.seed, **lenient))
+    data = open_dataset(
+        config.data,
+        config.root,
+        config.seed,
+        val_fraction=config.val_fraction,
+        leave_out=report.unreadable,
+        **lenient,
+    )
+    return replace(data, problems=tuple(report.problems))
+
+
 def build_method(
     config: RunConfig, *, class_counts: list[int], in_channels: int, image_size: int, pretrained: bool | str = False
 ) -> Method:
     """The model and the method around it."""
-    settings = dict(config.method)
-    name = settings.pop("name")
-    try:
-        kind = METHODS[name]
-    except KeyError as error:
-        raise UsageError(str(error.args[0]), "", "`longtail list methods` shows all") from error
-    check_method_settings(kind, settings, "the run's settings")
+    kind = find_method(config)
+    settings = {key: value for key, value in config.method.items() if key != "name"}
     reseed(config.seed, 0)
     try:
         model = create_model(
@@ -67,6 +72,16 @@ def build_method(
         return kind(model, class_counts, **settings)
     except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
         raise UsageError(str(error.args[0] if error.args else error)) from error
+
+
+def find_method(config: RunConfig) -> type[Method]:
+    """The class of the method, once its arguments are seen to be its own."""
+    try:
+        kind = METHODS[config.method["name"]]
+    except KeyError as error:
+        raise UsageError(str(error.args[0]), "", "`longtail list methods` shows all") from error
+    check_method_settings(kind, config.method, "the run's settings")
+    return kind
 
 
 def workers_for(config: RunConfig, images: ImageDataset) -> int:

@@ -53,7 +53,7 @@ def describe_mixture(model: nn.Module, parts: Parts, device: torch.device) -> li
 def _describe(name: str, layer: CompoundBatchNorm, sums: Tensor, counts: Tensor) -> MixtureLayer:
     mean, var, prior = layer.running_mean.float().cpu(), layer.running_var.float().cpu(), layer.prior.float().cpu()
     prior = prior / prior.sum()
-    deviation = (prior @ (var + (mean - prior @ mean).square()) + layer.eps).sqrt()
+    deviation = (prior @ var + layer.eps).sqrt()
     distances = ((mean[:, None] - mean) / deviation).abs().mean(-1)
     usage = sums / counts.clamp_min(1)[:, None]
     return MixtureLayer(

@@ -14,7 +14,7 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from longtail._errors import LongtailError
 from longtail.evaluation import Evaluation, evaluate, read_metrics, read_predictions, write_predictions
 from longtail.evaluation.report import Report, render_report
-from longtail.training.assembly import Parts, assemble
+from longtail.training.assembly import Parts, assemble, find_method
 from longtail.training.checkpoint import check_fits, load_checkpoint
 from longtail.training.config import RunConfig
 from longtail.training.exported_model import load_model, save_model
@@ -131,7 +131,8 @@ def launch(config: RunConfig) -> Fabric:
         devices = 1 if accelerator == "cpu" else torch.accelerator.device_count()
     several = elastic or int(devices) * nodes > 1
     # Each rank has the statistics of all already, so that buffers need not be sent around.
-    strategy: Any = DDPStrategy(broadcast_buffers=False, find_unused_parameters=True) if several else "auto"
+    skips = find_method(config).skips_parameters
+    strategy: Any = DDPStrategy(forward_sync_buffers=False, find_unused_parameters=skips) if several else "auto"
     precision = config.precision
     if precision == "auto":
         precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from longtail.evaluation.report import render_comparison, render_report
+from longtail.evaluation.report import render_comparison, render_report, save_page
 from tests.evaluation.report.demo import STRANGE, comparison, full_report
 
 # Chromium calls home unless told not to, and has no sandbox as root.
@@ -49,7 +49,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "comparison": render_comparison(comparison(20)),
     }
     for name, html in pages.items():
-        (folder / f"{name}.html").write_text(html, encoding="utf-8")
+        save_page(html, folder / f"{name}.html")
     return {name: folder / f"{name}.html" for name in pages}
 
 

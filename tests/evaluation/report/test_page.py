@@ -3,12 +3,13 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from longtail.evaluation import compare_runs, evaluate
-from longtail.evaluation.report import Report, Thumbnail, render_comparison, render_report
+from longtail.evaluation import Evaluation, compare_runs, evaluate
+from longtail.evaluation.report import Report, Thumbnail, render_comparison, render_report, save_page
 from longtail.evaluation.report.page import TOP_CONFUSIONS
 from tests.evaluation.report.demo import STRANGE, comparison, full_report, training_rows
 from tests.evaluation.simulate import simulate
@@ -178,7 +179,7 @@ def test_cells_of_the_confusion_matrix_are_per_cent_of_the_row() -> None:
 
 def test_a_thousand_classes_with_long_names_stay_under_two_megabytes() -> None:
     names = [f"{k} " + "n" * 196 for k in range(1000)]
-    html = render_report(full_report(1000, images_per_class=5, classes=names, largest=1280, replicates=5))
+    html = render_report(full_report(1000, images_per_class=3, classes=names, largest=1280, replicates=5))
     assert len(html.encode()) < 2_000_000
     assert html.count('<td class="many">') + html.count('<td class="medium">') + html.count('<td class="few">') == 1000
 
@@ -227,6 +228,15 @@ def test_training_rows_with_gaps_and_nan_make_a_page() -> None:
 def test_one_epoch_has_no_curve() -> None:
     page = Page(render_report(Report(REPORT.evaluation, "x", training=training_rows(1))))
     assert "training" not in page.sections
+
+
+def test_a_page_is_saved_even_when_a_name_is_no_text(tmp_path: Path) -> None:
+    found = evaluate(np.eye(2), [0, 1], [5, 5], ["\udcff", "é"], replicates=5)
+    save_page(render_report(Report(found, "x")), tmp_path / "report.html")
+    saved = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert '<th scope="row">?</th>' in saved
+    assert '<th scope="row">é</th>' in saved
+    assert Evaluation.from_json(found.to_json()) == found
 
 
 def test_an_image_that_is_none_is_refused() -> None:

@@ -132,7 +132,7 @@ def _series(rows: Sequence[Row], key: str, axis: str | None, members: Sequence[s
     step = max(1, len(points) // _POINTS)
     group = next((g for g in GROUPS if key.endswith(f"_{g}")), None)
     others = [m for m in members if not m.endswith(tuple(f"_{g}" for g in GROUPS))]
-    kind = group or ("accent", "ink", "muted", "ink dashed", "accent dashed", "muted dashed")[others.index(key) % 6]
+    kind = group or ("ink", "accent", "muted", "ink dashed", "accent dashed", "muted dashed")[others.index(key) % 6]
     return Series(key, kind, tuple(points[::step] + points[-1:] if step > 1 else points))
 
 

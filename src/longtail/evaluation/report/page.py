@@ -7,14 +7,17 @@ that even a mistake in escaping could not run or fetch anything.
 
 import base64
 import hashlib
+import os
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
 from longtail.class_counts import GROUPS, ClassCounts
+from longtail.evaluation._files import whole_or_not_at_all
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison, label
 from longtail.evaluation.mixture import collapse_sentence
@@ -82,6 +85,15 @@ def render_comparison(comparison: Comparison, *, title: str = "Comparison of run
             name: [class_changes(first, changes[name], name, width=w) for w in (WIDE, NARROW)] for name in others
         },
     )
+
+
+def save_page(html: str, file: str | os.PathLike[str]) -> None:
+    """Write a page to disk, whole or not at all.
+
+    A folder's name need not be text: what cannot be written as UTF-8 becomes a question mark.
+    """
+    with whole_or_not_at_all(Path(file), errors="replace") as out:
+        out.write(html)
 
 
 def _render(template: str, *, data: str, **parts: Any) -> str:

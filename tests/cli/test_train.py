@@ -1,0 +1,127 @@
+"""The command line, run as users run it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from longtail.cli import run
+
+TINY = ["--model", "resnet8", "--epochs", "1", "--batch-size", "128", "--workers", "0"]
+
+
+def test_a_run_trains_and_says_what_it_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "digits-lt:10", "--method", "erm", *TINY]) == 0
+    said = capsys.readouterr()
+    assert "balanced" in said.out
+    assert f"report: {Path('runs') / 'digits-lt-1' / 'report.html'}" in said.out
+    assert "epoch 1/1" in said.err
+    assert "test: all" in said.err
+    # The run's own settings repeat it, in the next free folder.
+    assert run(["train", "--config", "runs/digits-lt-1/config.yaml"]) == 0
+    for name in ("model/model.safetensors", "metrics.csv", "predictions.csv", "config.yaml", "split.csv"):
+        first, again = (Path("runs") / folder / name for folder in ("digits-lt-1", "digits-lt-2"))
+        assert first.read_bytes() == again.read_bytes(), name
+    capsys.readouterr()
+    assert run(["list", "runs", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [row["name"] for row in listed] == ["runs/digits-lt-1", "runs/digits-lt-2"]
+    assert "finished" in listed[0]["about"]
+    assert run(["train", "--resume", "runs/digits-lt-1", "--lr", "0.5"]) == 2
+    assert "a resumed run cannot change optim" in capsys.readouterr().err
+
+
+ROWS = {
+    "baseline": {"compound": False, "split": False, "dual_path": False},
+    "+SBN": {"compound": False, "split": True, "dual_path": False},
+    "+CBN": {"compound": True, "split": False, "dual_path": False},
+    "+CBN+SBN": {"compound": True, "split": True, "dual_path": False},
+    "+CBN+SBN+DPL": {"compound": True, "split": True, "dual_path": True},
+}
+
+
+def test_the_rows_of_the_ablation_differ_in_the_switches_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    resolved = {}
+    for row, switches in ROWS.items():
+        overrides = [part for name, on in switches.items() for part in ("--set", f"method.{name}={str(on).lower()}")]
+        assert run(["train", "cifar10-lt:100", "--dry-run", *overrides]) == 0
+        resolved[row] = yaml.safe_load(capsys.readouterr().out)
+    for row, settings in resolved.items():
+        for name, on in ROWS[row].items():
+            assert settings["method"].pop(name) is on
+    assert all(settings == resolved["baseline"] for settings in resolved.values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["train"], 2, "DATA is missing"),
+        (["train", "digits-lt", "--epoch", "3"], 2, "Did you mean --epochs?"),
+        (["train", "digits-lt", "--method", "compund_bn"], 2, "did you mean 'compound_bn'"),
+        (["train", "digits-lt", "--model", "resnt32"], 2, "did you mean"),
+        (["train", "digits-lt", "--set", "optim.momentun=0.9"], 2, "did you mean optim.momentum?"),
+        (["train", "digits-lt", "--set", "method.component=2"], 2, "did you mean method.components?"),
+        (["train", "digits-lt", "--config", "nowhere.yaml"], 2, "cannot read nowhere.yaml"),
+        (["train", "digits-lt", "--workers", "some"], 2, "--workers must be a number or auto, got 'some'"),
+        (["train", "digits-lt", "--resume"], 2, "--resume auto needs --out"),
+        (["train", "nowhere/"], 3, "nowhere"),
+        (["train", "--resume", "nowhere"], 3, "nowhere is no run"),
+        (["list", "methods"], 0, ""),
+    ],
+)
+def test_mistakes_are_answered(
+    arguments: list[str],
+    code: int,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == code
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize("kind", ["methods", "losses", "samplers", "datasets", "recipes"])
+def test_list_names_what_there_is(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", kind, "--json"]) == 0
+    names = {row["name"] for row in json.loads(capsys.readouterr().out)}
+    known = {
+        "methods": {"compound_bn", "erm", "decoupled"},
+        "losses": {"balanced_softmax", "ldam"},
+        "samplers": {"instance", "class_balanced"},
+        "datasets": {"cifar10-lt", "digits-lt"},
+        "recipes": {"cifar10-lt/compound_bn", "default/erm"},
+    }
+    assert known[kind] <= names
+
+
+def test_the_doctor_examines_and_tests(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["self-test"] == "passed"
+    assert found["versions"]["torch"]
+
+
+def test_a_corrupt_image_in_a_folder_is_left_out_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import numpy as np
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    for name, count in (("cat", 30), ("dog", 12)):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(count):
+            picture = Image.fromarray(draw.integers(0, 255, (40, 40, 3), dtype=np.uint8))
+            picture.save(tmp_path / "pets" / name / f"{number}.png")
+    (tmp_path / "pets" / "dog" / "broken.png").write_bytes(b"no image")
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "pets", "--method", "erm", "--image-size", "32", *TINY, "--batch-size", "8"]) == 0
+    assert "unreadable and left out: 1 of 43 images" in capsys.readouterr().err
+    assert "broken.png" not in (tmp_path / "runs" / "pets-1" / "split.csv").read_text()

@@ -1,0 +1,287 @@
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import timm
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from longtail.losses import ClassBalancedLoss
+from longtail.methods import ERM, METHODS, Decoupled, Method
+from longtail.models import create_model
+
+COUNTS = [60, 20, 6, 2]
+TARGET = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])
+EPOCHS, FIRST = 4, 2  # of the whole training and of its first stage
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked", "prior")
+
+each_base = pytest.mark.parametrize("base", ["erm", "compound_bn"])
+
+
+class Images(NamedTuple):
+    views: tuple[Tensor, ...]
+    target: Tensor
+
+
+def images(method: Method, seed: int = 1) -> Images:
+    generator = torch.Generator().manual_seed(seed)
+    return Images(tuple(torch.randn(len(TARGET), 3, 8, 8, generator=generator) for _ in method.views), TARGET)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return create_model("resnet8", len(COUNTS))
+
+
+def two_stages(**settings: Any) -> Decoupled:
+    return Decoupled(network(), COUNTS, representation_share=FIRST / EPOCHS, **settings)
+
+
+def sgd(method: Method) -> torch.optim.SGD:
+    return torch.optim.SGD(method.parameters(), lr=0.05, momentum=0.9, weight_decay=0.01)
+
+
+def train(method: Method, optimiser: torch.optim.Optimizer, epochs: Sequence[int]) -> list[float]:
+    """Some of the epochs, two steps each, by a trainer that sets gradients to zero instead of removing them."""
+    losses = []
+    for epoch in epochs:
+        method.set_progress(epoch / EPOCHS)
+        method.train()
+        for step in range(2):
+            loss = method(images(method, seed=10 * epoch + step)).loss
+            optimiser.zero_grad(set_to_none=False)
+            loss.backward()
+            optimiser.step()
+            losses.append(loss.item())
+        method.eval()
+        method.predict(images(method).views[0])
+    return losses
+
+
+def changed(method: Method, before: dict[str, Tensor]) -> set[str]:
+    return {name for name, value in method.state_dict().items() if not torch.equal(value, before[name])}
+
+
+@each_base
+def test_the_first_stage_is_the_base_method(base: str) -> None:
+    ours, theirs = two_stages(base=base), METHODS[base](network(), COUNTS)
+    assert ours.views == theirs.views
+    assert train(ours, sgd(ours), range(FIRST)) == train(theirs, sgd(theirs), range(FIRST))
+    assert ours.sampler == "instance"
+
+
+@each_base
+@pytest.mark.parametrize("policy", ["frozen", "shifted", "reestimated"])
+def test_the_second_stage_moves_the_classifier_and_only_the_statistics_its_policy_lets_it(
+    base: str, policy: str
+) -> None:
+    method = two_stages(base=base, norm_policy=policy)
+    optimiser = sgd(method)
+    train(method, optimiser, range(FIRST))
+    before = copy.deepcopy(method.state_dict())
+    train(method, optimiser, range(FIRST, EPOCHS))
+    moved = changed(method, before)
+    assert {"stage", "model.classifier.weight", "model.classifier.bias"} <= moved
+    rest = moved - {"stage", "model.classifier.weight", "model.classifier.bias"}
+    statistics = {name for name in before if name.endswith(STATISTICS)}
+    assert rest <= statistics
+    means = {name for name in statistics if name.endswith("running_mean")}
+    assert means <= rest if policy != "frozen" else rest == set()
+
+
+def test_the_fixed_part_gets_no_gradient() -> None:
+    method = Decoupled(network(), COUNTS)
+    method(images(method)).loss.backward()
+    method.set_progress(0.8)
+    method(images(method)).loss.backward()
+    with_gradient = {name for name, parameter in method.named_parameters() if parameter.grad is not None}
+    assert with_gradient == {"model.classifier.weight", "model.classifier.bias"}
+
+
+def test_a_frozen_stage_computes_in_training_what_it_does_in_eval() -> None:
+    method = two_stages(base="compound_bn")
+    train(method, sgd(method), range(FIRST))
+    method.set_progress(0.8)
+    batch = images(method)
+    trained = method.train()(batch).logits
+    torch.testing.assert_close(trained, method.eval().predict(batch.views[-1]))
+
+
+def test_reestimated_statistics_are_the_average_over_the_second_stage() -> None:
+    """Against torch: one batch norm whose input does not change, with momentum None from its first batch on."""
+    method = two_stages(norm_policy="reestimated")
+    optimiser = sgd(method)
+    train(method, optimiser, range(FIRST))
+    seen: list[Tensor] = []
+    norm = method.model.get_submodule("norm")
+    norm.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]) if norm.training else None)
+    train(method, optimiser, range(FIRST, EPOCHS))
+    oracle = nn.BatchNorm2d(16, momentum=None)
+    for x in seen:
+        oracle(x)
+    assert len(seen) == 4
+    torch.testing.assert_close(norm.running_mean, oracle.running_mean)
+    torch.testing.assert_close(norm.running_var, oracle.running_var)
+
+
+@pytest.mark.parametrize("policy", ["frozen", "shifted", "reestimated"])
+def test_going_back_to_the_first_stage_restores_its_layers(policy: str) -> None:
+    method = two_stages(norm_policy=policy)
+    method.set_progress(0.9)
+    method.set_progress(0.1)
+    assert all(module.training for module in method.modules())
+    assert {m.momentum for m in method.modules() if isinstance(m, nn.BatchNorm2d)} == {0.1}
+
+
+@pytest.mark.parametrize(("resample", "sampler"), [(True, "class_balanced"), (False, "instance")])
+def test_the_second_stage_names_its_sampler(resample: bool, sampler: str) -> None:
+    method = Decoupled(network(), COUNTS, resample=resample, base_settings={"sampler": "square_root"})
+    method.set_progress(0.79)
+    assert method.sampler == "square_root"
+    method.set_progress(0.8)
+    assert method.sampler == sampler
+
+
+def test_the_second_stage_s_loss_is_cross_entropy_of_the_classifier() -> None:
+    method = Decoupled(network(), COUNTS)
+    method.set_progress(0.9)
+    output = method(images(method))
+    torch.testing.assert_close(output.loss.detach(), F.cross_entropy(output.logits, TARGET))
+
+
+@pytest.mark.parametrize("weighting", ["effective_number", "inverse_frequency"])
+def test_reweighted_cross_entropy_is_the_class_balanced_loss(weighting: Any) -> None:
+    method = Decoupled(network(), COUNTS, reweight=True, weighting=weighting, beta=0.99)
+    method.set_progress(0.9)
+    output = method(images(method))
+    oracle = ClassBalancedLoss(COUNTS, weighting=weighting, beta=0.99)
+    torch.testing.assert_close(output.loss.detach(), oracle(output.logits, TARGET))
+
+
+def test_any_loss_may_be_reweighted() -> None:
+    method = Decoupled(network(), COUNTS, reweight=True, loss="balanced_softmax", weighting="inverse_frequency")
+    method.set_progress(0.9)
+    output = method(images(method))
+    rows = F.cross_entropy(output.logits + torch.tensor(COUNTS).log(), TARGET, reduction="none")
+    weights = 1 / torch.tensor(COUNTS)[TARGET]
+    torch.testing.assert_close(output.loss.detach(), (rows * weights).sum() / weights.sum())
+
+
+def test_the_learning_rate_starts_again_with_the_second_stage() -> None:
+    method = Decoupled(network(), COUNTS)
+    positions = [method.schedule_position(epoch / 10) for epoch in range(11)]
+    assert positions == pytest.approx([0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0, 0.5, 1])
+
+
+def test_the_base_s_own_schedules_run_over_the_first_stage() -> None:
+    settings = {"loss": "ldam", "loss_settings": {"reweight_from": 0.5, "scale": 1.0}}
+    method = Decoupled(network(), COUNTS, base_settings=settings)
+    assert isinstance(method.base, ERM)
+    method.set_progress(0.3)
+    assert not method.base.loss.reweight
+    method.set_progress(0.4)
+    assert method.base.loss.reweight
+
+
+@each_base
+@pytest.mark.parametrize("policy", ["frozen", "shifted", "reestimated"])
+@pytest.mark.parametrize("cut", [1, 2, 3])
+def test_a_resumed_run_ends_as_an_uninterrupted_one(base: str, policy: str, cut: int) -> None:
+    settings: dict[str, Any] = {"base": base, "norm_policy": policy, "reset_classifier": True}
+    whole = two_stages(**settings)
+    train(whole, sgd(whole), range(EPOCHS))
+
+    first = two_stages(**settings)
+    optimiser = sgd(first)
+    train(first, optimiser, range(cut))
+    second = two_stages(**settings)
+    torch.rand(9)  # the new process has drawn other numbers
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    resumed = sgd(second)
+    resumed.load_state_dict(copy.deepcopy(optimiser.state_dict()))
+    train(second, resumed, range(cut, EPOCHS))
+    assert changed(second, whole.state_dict()) == set()
+
+
+def test_resuming_within_the_second_stage_does_not_reset_the_classifier_again() -> None:
+    first = Decoupled(network(), COUNTS, reset_classifier=True)
+    first.set_progress(0.8)
+    with torch.no_grad():
+        first.model.get_parameter("classifier.weight").fill_(7)
+    second = Decoupled(network(), COUNTS, reset_classifier=True)
+    second.load_state_dict(first.state_dict())
+    second.set_progress(0.9)
+    second.set_progress(0.9)
+    assert (second.model.get_parameter("classifier.weight") == 7).all()
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_the_classifier_starts_anew_only_on_request(reset: bool) -> None:
+    method = Decoupled(network(), COUNTS, reset_classifier=reset)
+    weight = method.model.get_parameter("classifier.weight")
+    old, draws = weight.clone(), torch.random.get_rng_state()
+    method.set_progress(0.9)
+    assert torch.equal(weight, old) is not reset
+    assert torch.equal(torch.random.get_rng_state(), draws)
+    assert weight.abs().max() <= 64**-0.5  # torch's uniform start of a linear layer with 64 inputs
+
+
+def test_each_weight_is_in_the_state_once() -> None:
+    method = Decoupled(network(), COUNTS, base="compound_bn")
+    state = method.state_dict()
+    assert set(state) == {"stage", *(f"model.{name}" for name in method.model.state_dict())}
+    copied = copy.deepcopy(method)
+    assert copied.base.model is copied.model
+    assert copied.model is not method.model
+
+
+@pytest.mark.parametrize(
+    "name", ["resnet10t", "efficientnet_lite0", "mobilenetv3_small_050", "convnext_atto", "regnetx_002"]
+)
+def test_the_second_stage_trains_the_last_layer_of_a_timm_model_alone(name: str) -> None:
+    torch.manual_seed(0)
+    model = timm.create_model(name, num_classes=len(COUNTS), drop_rate=0.5, drop_path_rate=0.5)
+    last = {f"model.{key}" for key in _keys_of_the_last_layer(model)}
+    method = Decoupled(model, COUNTS)
+    method.set_progress(0.9)
+    batch = Images((torch.randn(len(TARGET), 3, 32, 32),), TARGET)
+    output = method(batch)
+    output.loss.backward()
+    assert {key for key, parameter in method.named_parameters() if parameter.grad is not None} == last
+    torch.testing.assert_close(output.logits, method.eval().predict(batch.views[0]).detach())
+
+
+def _keys_of_the_last_layer(model: nn.Module) -> list[str]:
+    last = list(model.state_dict())[-2:]  # weight and bias
+    assert [model.get_parameter(key).shape[0] for key in last] == [len(COUNTS), len(COUNTS)]
+    return last
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"base": "decoupled"}, "base must be another method than 'decoupled' itself"),
+        ({"representation_share": 1.0}, r"representation_share must be more than 0 and less than 1, got 1\.0"),
+        ({"norm_policy": "free"}, "norm_policy must be 'frozen', 'shifted' or 'reestimated', got 'free'"),
+        ({"reweight": True, "loss": "class_balanced"}, "reweight must be false with loss 'class_balanced'"),
+        ({"reweight": True, "loss_settings": {"reduction": "sum"}}, "loss_settings must not set reduction with rewei"),
+        ({"reweight": True, "weighting": "round"}, "weighting must be one of"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Decoupled(network(), COUNTS, **settings)
+
+
+def test_a_model_without_a_known_classifier_is_refused() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.LazyLinear(4))
+    with pytest.raises(ValueError, match="model must have forward_features and forward_head and get_classifier"):
+        Decoupled(model, COUNTS)
+
+
+def test_a_model_with_two_classifiers_is_refused() -> None:
+    model = timm.create_model("deit_tiny_distilled_patch16_224", num_classes=4, img_size=32)
+    with pytest.raises(ValueError, match="model must have one classifier with parameters"):
+        Decoupled(model, COUNTS)
