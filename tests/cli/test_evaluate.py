@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,16 @@ def test_json_has_every_number(capsys: Capture, digits_run: Path) -> None:
     assert found["metrics"]["many"] is None
     assert found["metrics"]["balanced"] == found["evaluation"]["balanced"]["value"]
     assert captured.err == ""
+
+
+def test_one_test_image_has_no_interval(capsys: Capture, digits_run: Path, tmp_path: Path) -> None:
+    shutil.copytree(digits_run, tmp_path / "run")
+    lines = (tmp_path / "run/predictions.csv").read_text().splitlines()
+    (tmp_path / "run/predictions.csv").write_text("\n".join(lines[:2]))
+    assert run(["evaluate", str(tmp_path / "run")]) == 0
+    assert "none from one image" in capsys.readouterr().out
+    assert run(["report", str(tmp_path / "run")]) == 0
+    assert "One test image gives no interval." in (tmp_path / "run/report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """`longtail export RUN`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -45,6 +46,7 @@ def export(
     from longtail.inference import load
 
     classifier = load(run)
+    print(f"exporting {run} to {format_}", file=sys.stderr)  # a deep model takes a minute
     written = classifier.export(out or run / ("model.onnx" if format_ == "onnx" else "hub"))
     print(written.path)
     if written.max_difference is not None:

@@ -3,7 +3,7 @@
 import csv
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail._errors import DataError, UsageError
-from longtail.data import FileImages, ImageDataset, open_dataset
+from longtail.data import FileImages, ImageDataset
 from longtail.data.found import SPLITS, FileList, FoundData, SplitName
 from longtail.data.opening import find_data
 from longtail.evaluation import Evaluation, evaluate
@@ -85,17 +85,11 @@ def _logits(run: Path, images: ImageDataset, progress: Callable[[int, int], None
 
 def _own_images(run: FinishedRun, split: SplitName, root: Path | None) -> ImageDataset:
     """The images of the run's own data, seen to be those that it had."""
-    from longtail.training.run_folder import image_names  # here: see `_logits`
+    from longtail.training.assembly import open_data  # here: see `_logits`
+    from longtail.training.run_folder import image_names
 
     config: RunConfig = build_config(run.settings, str(run.path / "config.yaml"))
-    data = open_dataset(
-        config.data,
-        root or config.root,
-        config.seed,
-        val_fraction=config.val_fraction,
-        allow_empty=config.allow_empty,
-        ignore_unknown=config.ignore_unknown,
-    )
+    data = open_data(config if root is None else replace(config, root=str(root)))
     images: ImageDataset = {"train": data.train, "val": data.val, "test": data.test}[split]
     if not len(images):
         raise DataError(
