@@ -51,6 +51,7 @@ format: $(STAMP)  ## rewrite the code in the house format
 bench: $(STAMP)  ## measure speed and memory; writes benchmarks/results/*.json
 	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.norm_layer
 	$(BIN)/python -m benchmarks.data_pipeline
+	$(BIN)/python -m benchmarks.train_step
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build src/*.egg-info

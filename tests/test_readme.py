@@ -29,7 +29,7 @@ def test_each_make_command_exists(command: str) -> None:
 
 @pytest.mark.parametrize("name", [*re.findall(r"\]\(([\w./-]+)\)", README), "LICENSE"])
 def test_each_file_that_is_linked_exists(name: str) -> None:
-    assert (ROOT / name).is_file()
+    assert (ROOT / name).exists()
 
 
 def test_the_citation_names_the_paper() -> None:

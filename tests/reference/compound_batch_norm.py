@@ -17,14 +17,14 @@ class Moments(NamedTuple):
 
 
 def naive_responsibilities(x: Tensor, prior: Tensor, mean: Tensor, var: Tensor, temperature: float = 1.0) -> Tensor:
-    """Equations 5 and 6; x (N, D), mean and var (M, D)."""
+    """Equations 8 and 9; x (N, D), mean and var (M, D)."""
     squares = (x[:, None, :] - mean) ** 2 / var
     log_density = -0.5 * (squares + torch.log(2 * math.pi * var)).sum(-1)
     return torch.softmax(torch.log(prior) + log_density / temperature, dim=1)
 
 
 def naive_moments(x: Tensor, weights: Tensor) -> Moments:
-    """Equations 7 to 9."""
+    """Equations 10 to 12."""
     mass = weights.sum(0)
     mean = (weights[:, :, None] * x[:, None, :]).sum(0) / mass[:, None]
     var = (weights[:, :, None] * (x[:, None, :] - mean) ** 2).sum(0) / mass[:, None]
@@ -32,7 +32,7 @@ def naive_moments(x: Tensor, weights: Tensor) -> Moments:
 
 
 def naive_normalise(x: Tensor, weights: Tensor, mean: Tensor, var: Tensor, gamma: Tensor, beta: Tensor) -> Tensor:
-    """Equation 14."""
+    """Equation 16."""
     standard = (x[:, None, :] - mean) / torch.sqrt(var)
     return (weights[:, :, None] * (gamma * standard + beta)).sum(1)
 

@@ -11,9 +11,9 @@ from longtail.training.watcher import Watcher
 
 _SHORT = {
     "accuracy": "all",
-    "balanced": "bal",
+    "balanced": "balanced",
     "accuracy_many": "many",
-    "accuracy_medium": "med",
+    "accuracy_medium": "medium",
     "accuracy_few": "few",
 }
 

@@ -99,6 +99,9 @@ class Method(nn.Module):
         logits: Tensor = self.model(images)
         return logits
 
+    def check_epochs(self, epochs: int) -> None:
+        """Refuse a training that is too short for the method; called once, before it."""
+
     def set_progress(self, progress: float) -> None:
         """Say which share of the training is done, 0 to 1: a position and no step, as resuming needs."""
         check_progress(progress)

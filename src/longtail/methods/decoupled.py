@@ -30,6 +30,7 @@ Cheng et al., MM 2022, table 3: 80 % of the epochs for the representation.
 """
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, Self, cast
 
@@ -149,6 +150,16 @@ class Decoupled(Method):
             weights = class_weights(self.loss.class_counts, weighting=self.weighting, beta=self.beta)[batch.target]
             loss = (weights * loss).sum() / weights.sum()
         return MethodOutput(loss, logits.detach(), {"classification": loss.detach()})
+
+    def check_epochs(self, epochs: int) -> None:
+        """Each stage needs an epoch."""
+        first = math.ceil(self.representation_share * epochs)
+        if not 1 <= first < epochs:
+            raise ValueError(
+                f"epochs must leave at least one for each stage, "
+                f"got {epochs} with representation_share={self.representation_share}"
+            )
+        self.base.check_epochs(first)
 
     def set_progress(self, progress: float) -> None:
         """Begin, or go on with, the stage of this position."""

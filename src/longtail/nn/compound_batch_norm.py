@@ -30,7 +30,7 @@ class CompoundBatchNorm(nn.Module):
             paper's λ is 1 - momentum: its λ = 0.1 read literally is momentum=0.9.
         affine: whether there are `weight` and `bias`, (M, C).
         statistics: what normalises while training, "batch" (the batch's moments, with gradient, as in batch norm) or
-            "running" (the buffers, without gradient, as in the paper's Algorithm 1).
+            "running" (the buffers, without gradient, as in the paper's Algorithm 2).
         temperature: divides the log-density in the responsibilities; "channels" stands for C. 1 is the paper's.
         detach_responsibilities: whether the responsibilities are constants in the backward pass.
         component_init: "equal" components make the layer identical to batch norm until the split path parts them;

@@ -69,7 +69,9 @@ def build_method(
         model = create_model(
             config.model.name, len(class_counts), in_channels=in_channels, pretrained=pretrained, image_size=image_size
         )
-        return kind(model, class_counts, **settings)
+        method = kind(model, class_counts, **settings)
+        method.check_epochs(config.epochs)
+        return method
     except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
         raise UsageError(str(error.args[0] if error.args else error)) from error
 

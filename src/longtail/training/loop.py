@@ -209,11 +209,11 @@ class Training:
     def _end_epoch(self) -> None:
         """Evaluate if it is time, write the epoch's line, and save."""
         progress, config = self.progress, self.config
-        sums = self._sum_over_ranks([progress.loss_sum, float(progress.correct), float(progress.images)])
+        loss_sum, correct, images = self._epoch_sums()
         row: Row = {
             "epoch": progress.epoch + 1,
-            "train/loss": sums[0] / sums[2],
-            "train/accuracy": sums[1] / sums[2],
+            "train/loss": loss_sum / images,
+            "train/accuracy": correct / images,
             "lr": self._optimizer.param_groups[0]["lr"],
         }
         every = config.eval_every or max(1, config.epochs // 20)
@@ -272,17 +272,20 @@ class Training:
     def save(self) -> None:
         """Write the checkpoint."""
         self._saved_at = time.monotonic()
+        state = self.state()
         if self._is_first_rank:
-            save_checkpoint(self.folder.path, self.state())
+            save_checkpoint(self.folder.path, state)
         self.fabric.barrier()
 
     def state(self) -> Checkpoint:
         """All that the rest of the training depends on."""
         progress = self.progress
+        loss_sum, correct, images = self._epoch_sums()
+        sums = {"loss_sum": loss_sum, "correct": int(correct), "images": int(images)}
         return {
             "classes": list(self.parts.data.classes),
             "config": self.config.as_dict(),
-            "progress": {**vars(progress), "rows": [dict(row) for row in progress.rows]},
+            "progress": {**vars(progress), **sums, "rows": [dict(row) for row in progress.rows]},
             "pieces": self._pieces,
             "method": self.method.state_dict(),
             "optimizer": self._optimizer.state_dict(),
@@ -293,6 +296,8 @@ class Training:
     def load(self, state: Checkpoint) -> None:
         """Go on from `state`."""
         self.progress = Progress(**state["progress"])
+        if not self._is_first_rank:  # the sums are those of all ranks
+            self.progress.loss_sum, self.progress.correct, self.progress.images = 0.0, 0, 0
         self._pieces = state["pieces"]
         self.method.load_state_dict(state["method"])
         self._optimizer.load_state_dict(state["optimizer"])
@@ -343,13 +348,15 @@ class Training:
         most, least = int(flag[0]), -int(flag[1])
         return most or least
 
-    def _sum_over_ranks(self, values: list[float]) -> list[float]:
-        if self.fabric.world_size == 1:
-            return values
-        total = torch.tensor(values, dtype=torch.float64, device=self.fabric.device)
-        dist.all_reduce(total)
-        sums: list[float] = total.tolist()
-        return sums
+    def _epoch_sums(self) -> tuple[float, float, float]:
+        """Losses, right predictions and images of the epoch so far, over all ranks."""
+        progress = self.progress
+        sums = torch.tensor([progress.loss_sum, progress.correct, progress.images], dtype=torch.float64)
+        if self.fabric.world_size > 1:
+            sums = sums.to(self.fabric.device)
+            dist.all_reduce(sums)
+        loss_sum, correct, images = sums.tolist()
+        return loss_sum, correct, images
 
 
 def _cut(batch: Batch, pieces: int) -> list[Batch]:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from longtail._errors import LongtailError
 from longtail.evaluation import Evaluation, evaluate, read_metrics, read_predictions, write_predictions
@@ -126,6 +129,7 @@ def launch(config: RunConfig) -> Fabric:
     if elastic:
         local = int(os.environ["LOCAL_WORLD_SIZE"])
         devices, nodes = local, int(os.environ["WORLD_SIZE"]) // local
+        _join()
     accelerator = "auto" if torch.accelerator.is_available() else "cpu"
     if devices == "auto":
         devices = 1 if accelerator == "cpu" else torch.accelerator.device_count()
@@ -145,6 +149,18 @@ def launch(config: RunConfig) -> Fabric:
     )
     fabric.launch()
     return fabric
+
+
+def _join() -> None:
+    """Join the other ranks of torchrun, apart from those of an earlier start.
+
+    The agent's store outlives a restart, with the addresses of ranks that are gone (seen with torch 2.15 and the c10d
+    rendezvous: the new ranks wait for the old ones until they time out). So each start has its own part of the store.
+    """
+    store, rank, world_size = next(rendezvous("env://"))
+    store = PrefixStore(f"start_{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
 
 
 def write_report(folder: RunFolder, parts: Parts, training: Training) -> None:

@@ -42,12 +42,12 @@ def compound_batch_norm(
     """Normalise each point by a mixture of Gaussians, weighted by its responsibilities.
 
     With the points x_i (all positions of all samples, D = C channels) and w = `responsibilities` under the
-    statistics that come in (E-step, eq. 5):
+    statistics that come in (E-step, eq. 8):
 
-        y_i = Σ_j w_ij (γ_j (x_i - μ_j) / sqrt(σ²_j + eps) + β_j)                        (eq. 14)
+        y_i = Σ_j w_ij (γ_j (x_i - μ_j) / sqrt(σ²_j + eps) + β_j)                        (eq. 16)
 
     and, while training, μ, σ², τ := (1 - momentum) · old + momentum · the batch's weighted moments
-    (M-step and temporal accumulation, eq. 7-13).
+    (M-step and temporal accumulation, eq. 10-15).
 
     Args:
         x: input, (N, C) or (N, C, ...); channels_last stays channels_last.
@@ -59,7 +59,7 @@ def compound_batch_norm(
         training: whether the batch's moments are estimated and folded into the statistics.
         statistics: what normalises while training: "batch", the batch's own weighted moments, with a gradient
             through them, as ordinary batch norm does; or "running", the statistics that come in, without one, as
-            the paper's Algorithm 1 has it. In eval, always those that come in.
+            the paper's Algorithm 2 has it. In eval, always those that come in.
         momentum: the share of the batch in the new statistics, as in torch. The paper's λ is 1 - momentum: its
             λ = 0.1 read literally is momentum=0.9, read as torch's momentum it is 0.1.
         eps: added to the variances.
@@ -111,7 +111,7 @@ def split_batch_norm(
 
         y_i = γ_j (x_i - μ_j) / sqrt(σ²_j + eps) + β_j,   j the group of x_i's sample             (Algorithm 3)
 
-    and μ_j, σ²_j := (1 - momentum) · old + momentum · the moments of group j in the batch (eq. 15-16); τ is not
+    and μ_j, σ²_j := (1 - momentum) · old + momentum · the moments of group j in the batch (eq. 17-18); τ is not
     touched, and neither is a group that is absent from the batch.
 
     Args:

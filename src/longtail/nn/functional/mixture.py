@@ -7,8 +7,8 @@ mean. Shifting changes neither step: densities move with their points, and var(x
 Nothing of size N·M·D is ever needed: log-densities and moments are skinny matrix products with the centred
 points and their squares.
 
-Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, eq. 5-9.
-Equation 6 there has (2π)^M for (2π)^D; the factor is common to all components and cancels.
+Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, eq. 8-12.
+Equation 9 there has (2π)^M for (2π)^D; the factor is common to all components and cancels.
 """
 
 from typing import NamedTuple
