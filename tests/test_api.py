@@ -12,8 +12,16 @@ from longtail.cli.train import train as command
 
 def test_a_trained_run_has_its_numbers_and_none_where_a_group_is_empty(tmp_path: Path) -> None:
     found = longtail.train(
-        "digits-lt:10", method="erm", model="resnet8", epochs=1, out=tmp_path / "run", show=False, max_time=5
+        "digits-lt:10",
+        method="erm",
+        model="resnet8",
+        epochs=1,
+        out=tmp_path / "run",
+        show=False,
+        max_time=5,
+        loggers=["tensorboard"],
     )
+    assert list((tmp_path / "run/tensorboard").glob("events.*"))
     assert found.path == tmp_path / "run"
     assert found.metrics["balanced"] == pytest.approx(found.evaluation.balanced.value)
     other = longtail.train(config=tmp_path / "run/config.yaml", out=tmp_path / "again", show=False, seed=0)
@@ -53,6 +61,7 @@ def test_every_flag_of_the_command_is_an_argument() -> None:
         ({"data": "digits-lt", "epochs": 0}, "epochs must be at least 1, got 0"),
         ({"data": "no/such/folder"}, "does not exist"),
         ({"data": "digits-lt", "resume": "auto"}, "needs --out"),
+        ({"data": "digits-lt", "loggers": ["tensorbord"]}, "did you mean tensorboard?"),
     ],
 )
 def test_mistakes_are_named_as_the_command_names_them(

@@ -25,6 +25,7 @@ SETTINGS: dict[str, Any] = {
 }
 FILES = {
     "config.yaml",
+    "diagnostics.json",
     "env.json",
     "split.csv",
     "log.txt",
