@@ -1,35 +1,45 @@
 """Train image classifiers on long-tailed data.
 
 Importing this package is light: torch and the rest are imported when a name that needs them is first used.
+
+    run = longtail.train("birds/", method="compound_bn", epochs=100)
+    longtail.load(run.path).predict(["a.jpg"], top=3)
 """
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0.dev0"
 
-_SUBMODULES = ("class_counts", "data", "evaluation", "losses", "methods", "models", "nn", "training")
+_SUBMODULES = ("class_counts", "data", "evaluation", "inference", "losses", "methods", "models", "nn", "training")
+_FUNCTIONS = {"load": "longtail.inference.classifier", "train": "longtail._api"}
 
 if TYPE_CHECKING:
-    from longtail import class_counts, data, evaluation, losses, methods, models, nn, training
+    from longtail import class_counts, data, evaluation, inference, losses, methods, models, nn, training
+    from longtail._api import train
+    from longtail.inference.classifier import load
 
 __all__ = [
     "__version__",
     "class_counts",
     "data",
     "evaluation",
+    "inference",
+    "load",
     "losses",
     "methods",
     "models",
     "nn",
+    "train",
     "training",
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(f"longtail.{name}")
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
     raise AttributeError(f"module 'longtail' has no attribute {name!r}")
 
 

@@ -18,6 +18,11 @@ QUICK = [
     (["check"], 2),
     (["check", "--ful", "birds"], 2),
     (["check", "birds", "--seed", "one"], 2),
+    (["predict", "--help"], 0),
+    (["predict", "run"], 2),
+    (["export", "run", "--format", "pickle"], 2),
+    (["report"], 2),
+    (["evaluate", "run", "--shots", "many"], 2),
 ]
 
 

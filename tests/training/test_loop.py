@@ -68,7 +68,11 @@ def fail() -> None:
 
 def test_a_run_leaves_exactly_its_files(reference: Path) -> None:
     assert {path.name for path in reference.iterdir()} == FILES
-    assert {path.name for path in (reference / "model").iterdir()} == {"model.safetensors", "config.json"}
+    assert {path.name for path in (reference / "model").iterdir()} == {
+        "model.safetensors",
+        "config.json",
+        "diagnostics.json",
+    }
 
 
 def test_the_numbers_of_a_run_are_those_of_its_predictions(reference: Path) -> None:

@@ -23,6 +23,10 @@ COMMANDS = {
     "train": ("longtail.cli.train:train", "Train on a data set, evaluate, and write a report."),
     "list": ("longtail.cli.listing:list_", "Show methods, models, data sets, losses, recipes or runs."),
     "doctor": ("longtail.cli.doctor:doctor", "Say what this machine has, and test the installation."),
+    "evaluate": ("longtail.cli.evaluate:evaluate", "Measure a run on another data set or split."),
+    "report": ("longtail.cli.report:report", "Build the report of a run again, or compare several runs."),
+    "predict": ("longtail.cli.predict:predict", "Label images with the model of a run."),
+    "export": ("longtail.cli.export:export", "Write the model of a run for use elsewhere."),
     "data": ("longtail.cli.data:app", "Fetch data sets."),
 }
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from longtail.cli.tables import accuracy_lines
+
 if TYPE_CHECKING:
     from longtail.training import Run, RunConfig
 
@@ -111,9 +113,11 @@ def train(
         "allow_empty": allow_empty or None,
         "ignore_unknown": ignore_unknown or None,
     }
+    from longtail.training.settling import settle
+
     count = _number_or_auto("workers", workers)
     flags["workers"] = None if count == "auto" else count
-    settings, folder, going_on = _decide(flags, out=out, resume=resume, config=config, overrides=set_, budget=budget)
+    settings, folder, going_on = settle(flags, out=out, resume=resume, config=config, overrides=set_, budget=budget)
     if dry_run:
         _print_settings(settings)
         return 0
@@ -127,46 +131,9 @@ def train(
     return 0
 
 
-def _decide(
-    flags: dict[str, Any],
-    *,
-    out: Path | None,
-    resume: str | None,
-    config: Path | None,
-    overrides: tuple[str, ...],
-    budget: str,
-) -> "tuple[RunConfig, Path | None, bool]":
-    """The settings, the folder, and whether to look for a checkpoint there."""
-    from longtail._errors import UsageError
-    from longtail.training.config import build_config
-    from longtail.training.layering import merge, parse_override, resolve, without_none
-    from longtail.training.resuming import resume_config
-
-    if resume is not None and resume != "auto":
-        changes = without_none(flags)
-        for text in overrides:
-            changes = merge(changes, parse_override(text))
-        return resume_config(Path(resume), changes), Path(resume), True
-    if resume == "auto" and out is None:
-        raise UsageError("--resume auto needs --out", "it goes on with the run in that folder", "--out runs/NAME")
-    if flags["data"] is None and config is None:
-        raise UsageError(
-            "DATA is missing", "", "name a folder of class folders, a CSV, or a data set such as digits-lt"
-        )
-    settings = resolve(flags, config_file=config, overrides=overrides, budget=budget)
-    where = f"{config} or the flags" if config else "the settings"
-    return build_config(settings, where), out, resume == "auto"
-
-
 def summary(run: "Run") -> list[str]:
     """What a run found, in a few lines."""
-    lines = [f"{'':10}{'accuracy':>9}  95 % interval"]
-    found = run.evaluation
-    rows = {"all": found.top1, "balanced": found.balanced}
-    rows |= {group: result.accuracy for group, result in found.groups.items() if result.accuracy is not None}
-    for name, estimate in rows.items():
-        lines.append(f"{name:10}{estimate.value:9.1%}  {estimate.low:.1%} to {estimate.high:.1%}")
-    return [*lines, f"report: {run.path / 'report.html'}"]
+    return [*accuracy_lines(run.evaluation), f"report: {run.path / 'report.html'}"]
 
 
 def _number_or_auto(name: str, text: str | None) -> int | str | None:

@@ -58,7 +58,7 @@ def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool =
     files: dict[SplitName, list[tuple[str, str]]] = {}
     empty: list[str] = []
     for split, folder in splits.items():
-        groups = {name: list(_images(folder / name)) for name in _subfolders(folder)}
+        groups = {name: list(images_below(folder / name)) for name in _subfolders(folder)}
         if not any(groups.values()):
             _refuse_flat(folder)
         if split == "train":
@@ -158,7 +158,7 @@ def _subfolders(path: Path) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_dir() and not _hidden(entry.name))
 
 
-def _images(folder: Path) -> Iterator[str]:
+def images_below(folder: Path) -> Iterator[str]:
     """The images below a folder, at any depth, relative to it, in the order of their names."""
     for inner, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not _hidden(name))

@@ -16,17 +16,18 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from longtail._errors import LongtailError
-from longtail.evaluation import Evaluation, evaluate, read_metrics, read_predictions, write_predictions
-from longtail.evaluation.report import Report, render_report
-from longtail.training.assembly import Parts, assemble, find_method
+from longtail.evaluation import Evaluation, evaluate
+from longtail.training.assembly import assemble, find_method
 from longtail.training.checkpoint import check_fits, load_checkpoint
 from longtail.training.config import RunConfig
-from longtail.training.exported_model import load_model, save_model
-from longtail.training.files import write_text
+from longtail.training.exported_model import save_model
+from longtail.training.finished_run import open_run
+from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import Training
 from longtail.training.mixture import describe_mixture
-from longtail.training.resuming import check_settings, read_config
-from longtail.training.run_folder import RunFolder, environment, image_names, next_folder
+from longtail.training.results import write_results
+from longtail.training.resuming import check_settings
+from longtail.training.run_folder import RunFolder, next_folder
 from longtail.training.watcher import Watcher
 
 _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -68,9 +69,10 @@ def train(
         resume: whether to go on from the checkpoint in `out`; without one the run starts.
         watcher: is told what happens.
     """
-    watcher = watcher or Watcher()
+    check_loggers(config.loggers)
     fabric = launch(config)
     folder = RunFolder(Path(fabric.broadcast(str(out or next_folder(config.data)))))
+    watcher = add_loggers(watcher or Watcher(), config.loggers, folder.path)
     if config.deterministic:
         torch.use_deterministic_algorithms(True)
     state = None
@@ -109,17 +111,12 @@ def train(
         if fabric.is_global_zero:
             folder.log(traceback.format_exc())
         raise
-    logits, targets = training.predict(parts.data.test)
+    test, _ = training.predict(parts.data.test)
+    val = training.predict(parts.data.val)[0] if len(parts.data.val) else None
     if fabric.is_global_zero:
         save_model(folder.path / "model", training.evaluated_model, config, parts)
-        write_predictions(
-            folder.path / "predictions.csv",
-            paths=image_names(parts.data.test),
-            target=targets,
-            logits=logits,
-            classes=parts.data.classes,
-        )
-        write_report(folder, parts, training)
+        mixture = describe_mixture(training.evaluated_model, parts, fabric.device)
+        write_results(folder.path, parts.data, test=test, val=val, mixture=mixture)
         folder.finish()
         folder.log("finished")
     fabric.barrier()
@@ -168,38 +165,8 @@ def _join() -> None:
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
 
 
-def write_report(folder: RunFolder, parts: Parts, training: Training) -> None:
-    """Write report.html of a run that has just ended."""
-    found = read_evaluation(folder, list(parts.data.classes), list(parts.data.class_counts))
-    config = training.config
-    report = Report(
-        evaluation=found,
-        title=folder.path.name,
-        summary=f"{config.method['name']} on {config.data}, {config.model.name}, {config.epochs} epochs",
-        selection="weights of the last epoch",
-        mixture=describe_mixture(training.evaluated_model, training.parts, training.fabric.device),
-        training=read_metrics(folder.path / "metrics.csv"),
-        problems=[problem.message for problem in parts.data.problems],
-        config=(folder.path / "config.yaml").read_text(encoding="utf-8"),
-        environment=_flat(environment(command="", device=str(training.fabric.device))),
-        command=f"longtail train --config {folder.path / 'config.yaml'}",
-    )
-    write_text(folder.path / "report.html", render_report(report))
-
-
-def read_evaluation(folder: RunFolder, classes: list[str], class_counts: list[int]) -> Evaluation:
-    """Measure the predictions of a run."""
-    predictions = read_predictions(folder.path / "predictions.csv", classes)
-    return evaluate(predictions.logits, predictions.target, class_counts, classes)
-
-
 def load_run(path: Path) -> Run:
     """Read a finished run."""
-    read_config(path)
-    saved = load_model(path / "model")
-    return Run(path, read_evaluation(RunFolder(path), list(saved.classes), list(saved.class_counts)))
-
-
-def _flat(environment: dict[str, Any]) -> dict[str, str]:
-    versions = {f"{name}": str(value) for name, value in environment.pop("versions").items()}
-    return {name: str(value) for name, value in environment.items() if value} | versions
+    run = open_run(path)
+    predictions = run.predictions()
+    return Run(path, evaluate(predictions.logits, predictions.target, run.class_counts, run.classes))

@@ -10,6 +10,8 @@
 | last.ckpt | the state to resume from |
 | model/ | weights as safetensors, config.json with all that is needed to use them |
 | predictions.csv | the logits of each test image |
+| model/val_predictions.csv | those of each validation image, if there are any |
+| model/diagnostics.json | what else the report shows: mixture components, surest mistakes, problems of the data |
 | report.html | the report |
 """
 

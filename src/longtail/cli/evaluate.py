@@ -1,0 +1,97 @@
+"""`longtail evaluate RUN [DATA]`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import Parameter
+
+if TYPE_CHECKING:
+    from longtail.inference.measuring import Measurement
+
+
+def evaluate(
+    run: Annotated[Path, Parameter(name="RUN")],
+    data: Annotated[str | None, Parameter(name="DATA")] = None,
+    /,
+    *,
+    split: Literal["test", "val", "train"] | None = None,
+    shots: str = "100,20",
+    root: Path | None = None,
+    ignore_unknown: Annotated[bool, Parameter(negative="")] = False,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Measure a run on another data set or split.
+
+    Parameters
+    ----------
+    run
+        The folder of a run.
+    data
+        A folder, a CSV or a name, as for `longtail train` (default: the run's own data).
+    split
+        Which images (default: test, or all of data without splits).
+    shots
+        MANY,FEW: classes with more than MANY training images are many-shot, with fewer than FEW few-shot.
+    root
+        Where named data sets lie (default: LONGTAIL_DATA, else the user's cache folder).
+    ignore_unknown
+        Leave out images of classes that the run does not know, instead of stopping.
+    json
+        Print one JSON object with every number.
+    """
+    many, few = _shots(shots)
+    from longtail.cli.screen import Screen
+    from longtail.inference.measuring import measure
+
+    with Screen(f"evaluating {run}") as screen:
+        found = measure(
+            run,
+            data,
+            split=split,
+            many=many,
+            few=few,
+            root=root,
+            ignore_unknown=ignore_unknown,
+            progress=screen.advance,
+        )
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    if json:
+        _print_json(run, found)
+    else:
+        from longtail.cli.tables import accuracy_lines
+
+        print(f"{found.data}, {found.split}: {found.evaluation.images:,} images")
+        print("\n".join(accuracy_lines(found.evaluation)))
+        print(found.evaluation.definition)
+    return 0
+
+
+def _shots(text: str) -> tuple[int, int]:
+    from longtail._errors import UsageError
+
+    parts = text.split(",")
+    if len(parts) != 2 or not all(part.strip().isdigit() for part in parts):
+        raise UsageError(f"--shots must be two numbers, MANY,FEW, got {text!r}", "", "such as --shots 100,20")
+    many, few = (int(part) for part in parts)
+    if few > many + 1:
+        raise UsageError(f"--shots must name the larger number first, got {text}", "", f"such as --shots {few},{many}")
+    return many, few
+
+
+def _print_json(run: Path, found: "Measurement") -> None:
+    import json
+
+    print(
+        json.dumps(
+            {
+                "run": str(run),
+                "data": found.data,
+                "split": found.split,
+                "metrics": found.evaluation.metrics,
+                "evaluation": json.loads(found.evaluation.to_json()),
+            },
+            indent=1,
+        )
+    )

@@ -1,0 +1,59 @@
+"""`longtail export RUN`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+
+def export(
+    run: Annotated[Path, Parameter(name="RUN")],
+    /,
+    *,
+    format_: Annotated[Literal["onnx", "safetensors"], Parameter(name="--format")] = "onnx",
+    out: Path | None = None,
+    push_to_hub: str | None = None,
+) -> int:
+    """Write the model of a run for use elsewhere.
+
+    An ONNX file carries its classes and preprocessing, and is checked: onnxruntime must compute from it what torch
+    computes, at three batch sizes.
+
+    Parameters
+    ----------
+    run
+        The folder of a run.
+    format_
+        onnx: one file. safetensors: a folder with the weights, config.json and a model card, README.md.
+    out
+        The file or the folder (default: model.onnx, or hub, in RUN).
+    push_to_hub
+        Send the safetensors folder to this repository of the Hugging Face hub, such as me/birds.
+    """
+    from longtail._errors import UsageError
+
+    if push_to_hub is not None and format_ == "onnx":
+        raise UsageError("--push-to-hub sends a safetensors folder", "the format is onnx", "add --format safetensors")
+    if format_ == "onnx":
+        from longtail.inference.exporting import require_onnx
+
+        require_onnx()  # before torch is imported
+        if out is not None and out.suffix != ".onnx":
+            raise UsageError(f"--out must end in .onnx, got {out}", "", "or choose --format safetensors")
+    elif out is not None and (out.is_file() or out.suffix == ".onnx"):
+        raise UsageError(f"--out must be a folder for --format safetensors, got {out}")
+    from longtail.inference import load
+
+    classifier = load(run)
+    print(f"exporting {run} to {format_}", file=sys.stderr)  # a deep model takes a minute
+    written = classifier.export(out or run / ("model.onnx" if format_ == "onnx" else "hub"))
+    print(written.path)
+    if written.max_difference is not None:
+        sizes = ", ".join(map(str, written.batch_sizes))
+        print(f"largest difference from torch: {written.max_difference:.2g} (batches of {sizes})")
+    if push_to_hub is not None:
+        from longtail.inference.hub_folder import push_to_hub as push
+
+        print(push(written.path, push_to_hub))
+    return 0

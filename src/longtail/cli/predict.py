@@ -1,0 +1,70 @@
+"""`longtail predict RUN IMAGES...`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def predict(
+    run: Annotated[Path, Parameter(name="RUN")],
+    images: Annotated[tuple[str, ...], Parameter(name="IMAGES")] = (),
+    /,
+    *,
+    top: int = 3,
+    out: Path | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+    batch_size: int = 64,
+    workers: int | None = None,
+) -> int:
+    """Label images with the model of a run.
+
+    An image that cannot be read is reported and left out, the others are predicted, and the exit code is 3.
+
+    Parameters
+    ----------
+    run
+        The folder of a run, or one that `longtail export --format safetensors` wrote.
+    images
+        Image files, folders of images, patterns such as 'birds/*.jpg', and CSV files with a column path.
+    top
+        How many classes of each image.
+    out
+        A file to write, ending in .csv or .json, instead of a table on the screen.
+    json
+        Print JSON instead of a table.
+    batch_size
+        Images at a time.
+    workers
+        Processes that decode images (default: by their number and the cores).
+    """
+    from longtail._errors import UsageError
+
+    if not images:
+        raise UsageError("IMAGES is missing", "", f"name images or a folder: longtail predict {run} birds/*.jpg")
+    if top < 1 or batch_size < 1:
+        name, value = ("--top", top) if top < 1 else ("--batch-size", batch_size)
+        raise UsageError(f"{name} must be at least 1, got {value}")
+    if out is not None and out.suffix not in (".csv", ".json"):
+        raise UsageError(f"--out must end in .csv or .json, got {out}", "its ending says what is written")
+    from longtail.cli.screen import Screen
+    from longtail.data.unlabelled import find_images
+    from longtail.inference import load
+    from longtail.training.files import write_text
+
+    paths = find_images(images)
+    classifier = load(run)
+    with Screen(f"predicting {len(paths):,} images") as screen:
+        found = classifier.predict(paths, top=top, batch_size=batch_size, workers=workers, progress=screen.advance)
+    if out is not None:
+        write_text(out, found.to_csv() if out.suffix == ".csv" else found.to_json())
+    if json:
+        print(found.to_json(), end="")
+    elif out is not None:
+        print(f"{len(found) - len(found.unreadable):,} images predicted: {out}")
+    else:
+        print("\n".join(found.lines()))
+    for image in found.unreadable:
+        print(f"longtail: {image.path} cannot be read: {image.error}", file=sys.stderr)
+    return 3 if found.unreadable else 0

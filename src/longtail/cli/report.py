@@ -1,0 +1,48 @@
+"""`longtail report RUN [RUN ...]`."""
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def report(
+    runs: Annotated[tuple[Path, ...], Parameter(name="RUN")] = (),
+    /,
+    *,
+    open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
+    out: Path | None = None,
+) -> int:
+    """Build the report of a run again, or compare several runs.
+
+    A comparison takes the same test images for all runs and says what differs from the first, with intervals from a
+    paired bootstrap; or that no difference is shown.
+
+    Parameters
+    ----------
+    runs
+        The folder of a run; of two or more, for a comparison.
+    open_
+        Show the page in the browser.
+    out
+        The page (default: report.html in RUN; comparison.html beside the first RUN).
+    """
+    from longtail._errors import UsageError
+
+    if not runs:
+        raise UsageError("RUN is missing", "", "name the folder of a run, such as runs/birds-1")
+    from longtail.training.reporting import write_comparison, write_report
+
+    if len(runs) == 1:
+        file = write_report(runs[0], out)
+    else:
+        file = out or runs[0].parent / "comparison.html"
+        comparison = write_comparison(runs, file)
+        names = list(comparison.evaluations)
+        print("\n".join(comparison.verdict(name) for name in names[1:]))
+    print(f"{'report' if len(runs) == 1 else 'comparison'}: {file}")
+    if open_:
+        import webbrowser
+
+        webbrowser.open(file.resolve().as_uri())
+    return 0

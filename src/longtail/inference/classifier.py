@@ -1,0 +1,192 @@
+"""A trained model with all that it takes to show it images: classes, preprocessing, device.
+
+Images go through the very loader and view that evaluated the run, so that predicting its test images gives what
+its predictions.csv has.
+"""
+
+import html
+import os
+from collections.abc import Callable, Iterable, Iterator
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from longtail._errors import DataError, UsageError
+from longtail.class_counts import ClassCounts, Group
+from longtail.data.images import ImageDataset
+from longtail.data.pipeline import eval_loader
+from longtail.data.scanning import look
+from longtail.data.unlabelled import Recoloured, UnlabelledImages
+from longtail.inference.labelled import Guess, Labelled, LabelledImages
+from longtail.training.exported_model import SavedModel, load_model
+from longtail.training.finished_run import model_folder
+
+if TYPE_CHECKING:
+    from longtail.inference.exporting import Exported
+
+Progress = Callable[[int, int], None]
+
+_BATCH = 64
+# Below this many images, starting processes to decode them takes longer than it saves.
+_ALONE = 2 * _BATCH
+
+
+class Classifier:
+    """A trained model, ready to use.
+
+    Args:
+        saved: the model as it was read.
+        path: where it came from.
+        device: where it computes; an accelerator if there is one.
+
+    With a run in `runs/birds-1`, `load("runs/birds-1").predict(["a.jpg"])[0].guesses[0].name` is the most probable
+    class of an image.
+    """
+
+    def __init__(self, saved: SavedModel, path: Path, device: torch.device | str | None = None) -> None:
+        chosen = device or (torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None)
+        self.saved, self.path = saved, path
+        self.device = torch.device(chosen or "cpu")
+        self.model = saved.model.to(self.device)
+        groups = self.class_counts.groups()
+        self._group: dict[int, Group] = {k: group for group, members in groups.items() for k in members}
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes."""
+        return self.saved.classes
+
+    @property
+    def class_counts(self) -> ClassCounts:
+        """How many training images each class had."""
+        return ClassCounts(self.saved.class_counts)
+
+    def predict(
+        self,
+        paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+        *,
+        top: int = 3,
+        batch_size: int = _BATCH,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> LabelledImages:
+        """The most probable classes of each image file, one entry a path, in order.
+
+        A file that cannot be read gets an entry with an `error` and no guesses.
+
+        Args:
+            paths: image files; for folders, patterns and CSV files see `longtail.data.unlabelled.find_images`.
+            top: how many classes of each.
+            batch_size: images at a time.
+            workers: processes that decode images; None chooses.
+            progress: is told how many images of how many are done.
+        """
+        if top < 1:
+            raise UsageError(f"top must be at least 1, got {top}")
+        if batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+        names = [os.fspath(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
+        size = self.saved.preprocessing.evaluation().framing.decode_size
+        images = UnlabelledImages(names, channels=self.saved.in_channels, size=size)
+        found: list[tuple[Guess, ...]] = []
+        for logits in self._batches(images, batch_size, workers):
+            best = logits.softmax(1).topk(min(top, logits.shape[1]))
+            pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+            found += [tuple(self._guess(k, p) for p, k in zip(*pair, strict=True)) for pair in pairs]
+            if progress is not None:
+                progress(len(found), len(names))
+        # Why, is asked again here: it would be long to send through shared memory.
+        errors = {i: look(names[i], full=True).error or "cannot be decoded" for i in images.unreadable}
+        return LabelledImages(
+            [
+                Labelled(name, () if i in errors else guesses, errors.get(i, ""))
+                for i, (name, guesses) in enumerate(zip(names, found, strict=True))
+            ]
+        )
+
+    def logits(
+        self,
+        images: ImageDataset,
+        *,
+        batch_size: int = _BATCH,
+        workers: int | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.float32]:
+        """The logits (N, K) of labelled images, in their order; made grey or RGB as the model needs them."""
+        if len(images) and len(images[0][0]) != self.saved.in_channels:
+            size = self.saved.preprocessing.evaluation().framing.decode_size
+            images = Recoloured(images, self.saved.in_channels, size)
+        rows: list[NDArray[np.float32]] = []
+        done = 0
+        for logits in self._batches(images, batch_size, workers):
+            rows.append(logits.numpy())
+            done += len(logits)
+            if progress is not None:
+                progress(done, len(images))
+        return np.concatenate(rows) if rows else np.zeros((0, len(self.classes)), np.float32)
+
+    def export(self, out: str | PathLike[str]) -> "Exported":
+        """Write the model for use elsewhere; see `longtail.inference.exporting`.
+
+        Args:
+            out: a file that ends in `.onnx`, or a folder, which gets the weights as safetensors and a model card.
+        """
+        from longtail.inference.exporting import export
+
+        return export(self, Path(out))
+
+    @torch.no_grad()
+    def _batches(self, images: ImageDataset, batch_size: int, workers: int | None) -> Iterator[Tensor]:
+        if not len(images):
+            return
+        if workers is None:
+            workers = 0 if len(images) < _ALONE else max(1, min(8, (os.cpu_count() or 1) - 1))
+        loader = eval_loader(images, self.saved.preprocessing, batch_size=batch_size, workers=workers)
+        loader.set_epoch(0)
+        self.model.eval()
+        for batch in loader:
+            yield self.model(batch.views[0].to(self.device)).float().cpu()
+
+    def _guess(self, index: int, probability: float) -> Guess:
+        return Guess(self.classes[index], probability, self._group[index], self.saved.class_counts[index])
+
+    def __repr__(self) -> str:
+        return f"<Classifier {self.path}: {self._title()}>"
+
+    def _title(self) -> str:
+        model, method = self.saved.config["model"], self.saved.config["method"]
+        return f"{model['name']} trained by {method.get('name')}, {len(self.classes)} classes"
+
+    def _repr_html_(self) -> str:
+        groups = self.class_counts.groups()
+        rows = "".join(f"<tr><td>{group}</td><td>{len(members)} classes</td></tr>" for group, members in groups.items())
+        return f"<table><caption>{html.escape(f'{self.path}: {self._title()}')}</caption>{rows}</table>"
+
+
+def load(path: str | PathLike[str], device: torch.device | str | None = None) -> Classifier:
+    """The model of a run, or of a folder that `longtail export --format safetensors` wrote.
+
+    Args:
+        path: the folder.
+        device: where it computes; by default an accelerator if there is one.
+
+    Raises:
+        DataError: it is no run, not finished, broken, or of another version; the message says which.
+    """
+    folder = model_folder(Path(path))
+    try:
+        with torch.random.fork_rng(devices=[]):  # building a model draws its first weights
+            saved = load_model(folder)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{folder / 'config.json'} is broken: {error}",
+            "without it the weights cannot be used",
+            "copy it again from where the run was made",
+            code="broken-model",
+        ) from error
+    return Classifier(saved, Path(path), device)

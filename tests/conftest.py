@@ -1,0 +1,56 @@
+"""Finished runs on the digits, made once for all tests of a process. Who changes one copies it first."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def digits_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that has learned something, with a validation split."""
+    return finished(tmp_path_factory.mktemp("runs") / "digits-1", epochs=3)
+
+
+@pytest.fixture(scope="session")
+def idle_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, but that it has learned nothing."""
+    return finished(tmp_path_factory.mktemp("runs") / "idle", epochs=1, lr=1e-9)
+
+
+@pytest.fixture(scope="session")
+def compound_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with compound batch norm, without a validation split."""
+    return finished(tmp_path_factory.mktemp("runs") / "compound", method="compound_bn", epochs=1, val_fraction=0.0)
+
+
+def finished(folder: Path, *, method: str = "erm", val_fraction: float = 0.2, **settings: Any) -> Path:
+    import longtail
+
+    longtail.train(
+        "digits-lt:10",
+        method=method,
+        model="resnet8",
+        batch_size=32,
+        out=folder,
+        settings={"val_fraction": val_fraction},
+        show=False,
+        **settings,
+    )
+    return folder
+
+
+@pytest.fixture
+def digit_files(tmp_path: Path) -> list[Path]:
+    """The first test images of the digits as files."""
+    from PIL import Image
+
+    from longtail.data.datasets.digits import DIGITS_LT
+
+    folder = tmp_path / "digits"
+    folder.mkdir()
+    pixels = DIGITS_LT.load(Path()).test.images[:12, :, :, 0]
+    files = [folder / f"{number:02}.png" for number in range(len(pixels))]
+    for file, image in zip(files, pixels, strict=True):
+        Image.fromarray(image).save(file)
+    return files
