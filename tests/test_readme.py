@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from longtail.cli import run
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -25,6 +27,12 @@ def test_each_make_command_exists(command: str) -> None:
     # A dry run: it must not set up a second environment from within the tests.
     done = subprocess.run([*command.split(), "--dry-run"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", re.findall(r"^longtail (\w+)", "\n".join(blocks("sh")), flags=re.MULTILINE))
+def test_each_longtail_command_exists(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    assert f"Usage: longtail {command}" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", [*re.findall(r"\]\(([\w./-]+)\)", README), "LICENSE"])
