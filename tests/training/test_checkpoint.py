@@ -1,15 +1,12 @@
-import errno
 import os
 import pickle
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 import torch
 
 from longtail._errors import DataError
 from longtail.training.checkpoint import check_fits, load_checkpoint, read_checkpoint, save_checkpoint
-from longtail.training.files import write_whole
 
 CONTENT = {
     "classes": ["a", "b"],
@@ -97,17 +94,3 @@ def test_a_checkpoint_of_another_run_is_refused_in_one_line(
         check_fits(CONTENT, classes=classes, settings=settings, where="runs/a")
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_full_disk_leaves_what_was_there(tmp_path: Path) -> None:
-    file = tmp_path / "last.ckpt"
-    file.write_bytes(b"old")
-
-    def fill(out: BinaryIO) -> None:
-        out.write(b"ne")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    with pytest.raises(DataError, match=r"No space left on device\nwhat was there before is untouched"):
-        write_whole(file, fill)
-    assert file.read_bytes() == b"old"
-    assert list(tmp_path.iterdir()) == [file]

@@ -48,10 +48,10 @@ def predict(
         raise UsageError(f"{name} must be at least 1, got {value}")
     if out is not None and out.suffix not in (".csv", ".json"):
         raise UsageError(f"--out must end in .csv or .json, got {out}", "its ending says what is written")
+    from longtail._files import write_text
     from longtail.cli.screen import Screen
     from longtail.data.unlabelled import find_images
     from longtail.inference import load
-    from longtail.training.files import write_text
 
     paths = find_images(images)
     classifier = load(run)

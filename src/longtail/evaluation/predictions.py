@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from longtail._files import whole_text_file
 from longtail.evaluation._arrays import Floats, Ints, as_class_names, as_logits, as_target, softmax
-from longtail.evaluation._files import whole_or_not_at_all
 
 COLUMNS = ("path", "target", "prediction", "confidence", "logits")
 
@@ -60,7 +60,7 @@ def write_predictions(
         raise ValueError(f"paths must name each of the {len(values)} rows of logits, got {len(paths)}")
     packed = values.astype("<f4")
     confidence = softmax(values).max(axis=1)
-    with whole_or_not_at_all(Path(file), errors="surrogateescape") as out:
+    with whole_text_file(Path(file)) as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
         # The winner is taken after rounding to float32, so that a reader finds the same one.

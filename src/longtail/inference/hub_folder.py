@@ -11,11 +11,11 @@ from typing import Any
 import yaml
 
 from longtail._errors import DataError
+from longtail._files import write_text
 from longtail.evaluation import Estimate, Evaluation, evaluate
 from longtail.inference.classifier import Classifier
 from longtail.inference.exporting import Exported
 from longtail.training.exported_model import CONFIG, WEIGHTS
-from longtail.training.files import write_text
 from longtail.training.finished_run import model_folder, open_run
 
 CARD = "README.md"

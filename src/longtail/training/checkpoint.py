@@ -14,7 +14,7 @@ import torch
 
 from longtail import __version__
 from longtail._errors import DataError
-from longtail.training.files import write_whole
+from longtail._files import whole_file
 
 FORMAT = 1
 NAME, PREVIOUS = "last.ckpt", "previous.ckpt"
@@ -25,7 +25,8 @@ Checkpoint = dict[str, Any]
 def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> None:
     """Write `last.ckpt`; the one before becomes `previous.ckpt`."""
     state = {"format": FORMAT, "longtail": __version__, **content}
-    write_whole(folder / NAME, lambda out: torch.save(state, out), keep=folder / PREVIOUS)
+    with whole_file(folder / NAME, keep=folder / PREVIOUS) as out:
+        torch.save(state, out)
 
 
 def load_checkpoint(folder: Path) -> tuple[Checkpoint, str]:

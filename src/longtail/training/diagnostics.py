@@ -18,11 +18,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from longtail._errors import DataError
+from longtail._files import write_text
 from longtail.data.decoding import UNREADABLE, decode_image
 from longtail.data.images import FileImages, ImageDataset
 from longtail.evaluation import MixtureLayer, surest_mistakes
 from longtail.evaluation.report import Thumbnail
-from longtail.training.files import write_text
 
 NAME = "model/diagnostics.json"
 FORMAT = 1

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longtail._errors import DataError, UsageError
+from longtail._files import write_text
 from longtail.class_counts import ClassCounts
 from longtail.evaluation import (
     Comparison,
@@ -26,7 +27,6 @@ from longtail.evaluation import (
 )
 from longtail.evaluation.report import PostHoc, Report, render_comparison, render_report
 from longtail.training.diagnostics import read_diagnostics
-from longtail.training.files import write_text
 from longtail.training.finished_run import FinishedRun, open_run
 
 # The prior inside the logits after training with these losses on images drawn as they come.

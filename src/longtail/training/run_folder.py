@@ -30,10 +30,10 @@ import yaml
 
 from longtail import __version__
 from longtail._errors import DataError, UsageError
+from longtail._files import write_text
 from longtail.data import LongTailData
 from longtail.data.images import FileImages, ImageDataset
 from longtail.training.checkpoint import NAME, PREVIOUS
-from longtail.training.files import write_text
 from longtail.training.watcher import Row
 
 PACKAGES = ("torch", "torchvision", "timm", "lightning", "numpy", "pillow", "scikit-learn", "torchmetrics")

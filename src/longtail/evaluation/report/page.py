@@ -16,8 +16,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from longtail._files import whole_text_file
 from longtail.class_counts import GROUPS, ClassCounts
-from longtail.evaluation._files import whole_or_not_at_all
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison, label
 from longtail.evaluation.mixture import collapse_sentence
@@ -92,7 +92,7 @@ def save_page(html: str, file: str | os.PathLike[str]) -> None:
 
     A folder's name need not be text: what cannot be written as UTF-8 becomes a question mark.
     """
-    with whole_or_not_at_all(Path(file), errors="replace") as out:
+    with whole_text_file(Path(file), errors="replace") as out:
         out.write(html)
 
 

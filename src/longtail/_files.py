@@ -1,27 +1,32 @@
 """Write a file whole or not at all: beside its place, forced to disk, then renamed into it."""
 
+import io
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from longtail._errors import DataError
 
 
-def write_whole(file: Path, write: Callable[[BinaryIO], object], *, keep: Path | None = None) -> None:
-    """Let `write` fill a new file, then put it in the place of `file`.
+@contextmanager
+def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of `file` when the context ends well.
 
     Whatever happens meanwhile, `file` is the old one or the new one, complete.
 
     Args:
         file: the place.
-        write: takes the open file.
         keep: where the old file, if there is one, stays.
+
+    Raises:
+        DataError: there is no room, or no right to write; what was there before is untouched.
     """
-    draft = file.with_name(f".{file.name}.tmp")
+    draft = file.with_name(f".{file.name}.tmp")  # the same each time, so that a killed process leaves at most one
     try:
         with draft.open("wb") as out:
-            write(out)
+            yield out
             out.flush()
             os.fsync(out.fileno())
         if keep is not None and file.exists():
@@ -34,7 +39,7 @@ def write_whole(file: Path, write: Callable[[BinaryIO], object], *, keep: Path |
         raise DataError(
             f"cannot write {file}: {error.strerror}",
             "what was there before is untouched",
-            f"make room in {file.parent}, then resume",
+            f"make room in {file.parent}, then try again",
             code="cannot-write",
             paths=[str(file)],
         ) from error
@@ -43,9 +48,22 @@ def write_whole(file: Path, write: Callable[[BinaryIO], object], *, keep: Path |
         raise
 
 
-def write_text(file: Path, text: str) -> None:
-    """Write `text` as UTF-8, whole or not at all."""
-    write_whole(file, lambda out: out.write(text.encode("utf-8", errors="surrogateescape")))
+@contextmanager
+def whole_text_file(file: Path, *, errors: str = "surrogateescape") -> Iterator[TextIO]:
+    """As `whole_file`, for text in UTF-8; `errors` says what becomes of names that are no text."""
+    with whole_file(file) as out:
+        text = io.TextIOWrapper(out, encoding="utf-8", errors=errors, newline="")
+        try:
+            yield text
+        finally:
+            text.flush()
+            text.detach()
+
+
+def write_text(file: Path, text: str, *, errors: str = "surrogateescape") -> None:
+    """Write `text`, whole or not at all."""
+    with whole_text_file(file, errors=errors) as out:
+        out.write(text)
 
 
 def _sync_folder(folder: Path) -> None:
