@@ -5,6 +5,7 @@ LONGTAIL_KERNELS=0 is in the environment. What is to be exported as a graph of p
 path.
 """
 
+import functools
 from importlib.util import find_spec
 
 import torch
@@ -51,15 +52,14 @@ def fused_in_graph(
 
 def operation(x: Tensor, mixture: Mixture) -> type[MixtureNorm]:
     """`MixtureNorm`, or the same in Triton for a tensor on CUDA; a compiler makes its own kernels of the former."""
-    wide = mixture.mean.shape[0] > MAX_COMPONENTS or x.dtype != torch.float32
-    if (
-        not x.is_cuda
-        or wide
-        or not x.numel()
-        or torch.compiler.is_compiling()
-        or turned_off()
-        or not find_spec("triton")
-    ):
+    if not x.is_cuda or torch.compiler.is_compiling() or x.dtype != torch.float32 or not x.numel():
+        return MixtureNorm
+    return _triton() if mixture.mean.shape[0] <= MAX_COMPONENTS else MixtureNorm
+
+
+@functools.cache
+def _triton() -> type[MixtureNorm]:
+    if turned_off() or find_spec("triton") is None:
         return MixtureNorm
     from longtail.nn.kernels.triton_autograd import TritonMixtureNorm  # Triton is not installed everywhere
 
