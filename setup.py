@@ -9,6 +9,7 @@ import platform
 from setuptools import Extension, setup
 
 KERNELS = "src/longtail/nn/kernels"
+HEADERS = ["blocks.h", "compound_bn.h", "passes.h", "rows.h", "statistics.h", "vector.h"]
 FLAGS = ["-O2", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=default"]
 
 # One build for each instruction set; `longtail.nn.kernels.library` chooses among them at run time.
@@ -25,7 +26,7 @@ setup(
         Extension(
             f"longtail.nn.kernels._compound_bn_{build}",
             sources=[f"{KERNELS}/compound_bn.c"],
-            depends=[f"{KERNELS}/{header}" for header in ("blocks.h", "compound_bn.h", "vector.h")],
+            depends=[f"{KERNELS}/{header}" for header in HEADERS],
             extra_compile_args=FLAGS + flags,
             libraries=["m"],
             optional=True,

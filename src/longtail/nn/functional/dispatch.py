@@ -1,15 +1,21 @@
 """Which calls a kernel takes over from the eager path, and how: the one place that imports `longtail.nn.kernels`.
 
-A kernel computes what the eager path computes, on a CPU in float32, unless LONGTAIL_KERNELS=0 is in the environment.
-What is to be exported as a graph of plain operations always takes the eager path.
+A kernel computes what the eager path computes, in float32: on a CPU the compiled one, on CUDA one in Triton, unless
+LONGTAIL_KERNELS=0 is in the environment. What is to be exported as a graph of plain operations always takes the eager
+path.
 """
+
+import functools
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
+from longtail.nn.functional.mixture_norm import MixtureNorm
 from longtail.nn.functional.options import Mixture, Options
 from longtail.nn.kernels import mixture_norm as kernel
 from longtail.nn.kernels.autograd import FusedMixtureNorm, mixture_norm
+from longtail.nn.kernels.library import MAX_COMPONENTS, turned_off
 
 Statistics = tuple[Tensor, Tensor, Tensor]
 
@@ -42,3 +48,19 @@ def fused_in_graph(
     keep = torch.is_grad_enabled()
     y, kept = mixture_norm(x, weight, bias, groups, prior, mean, var, *options[:6], keep)
     return y, kernel.moments_of(kept, *mean.shape)
+
+
+def operation(x: Tensor, mixture: Mixture) -> type[MixtureNorm]:
+    """`MixtureNorm`, or the same in Triton for a tensor on CUDA; a compiler makes its own kernels of the former."""
+    if not x.is_cuda or torch.compiler.is_compiling() or x.dtype != torch.float32 or not x.numel():
+        return MixtureNorm
+    return _triton() if mixture.mean.shape[0] <= MAX_COMPONENTS else MixtureNorm
+
+
+@functools.cache
+def _triton() -> type[MixtureNorm]:
+    if turned_off() or find_spec("triton") is None:
+        return MixtureNorm
+    from longtail.nn.kernels.triton_autograd import TritonMixtureNorm  # Triton is not installed everywhere
+
+    return TritonMixtureNorm

@@ -65,12 +65,12 @@ class MixtureNorm(torch.autograd.Function):
         if options.training and torch.compiler.is_compiling():
             prior, mean, var = _snapshot(prior), _snapshot(mean), _snapshot(var)
         with torch.autocast(x.device.type, enabled=False):
-            points, (y, y_points) = _points(x), _empty(x)
-            shift = _batch_mean(points, options) if options.batch_statistics else prior @ mean
+            points, (y, y_points) = as_points(x), _empty(x)
+            shift = mean_of_batch(points, options) if options.batch_statistics else prior @ mean
             mean = mean - shift
             density = log_density(prior, mean, var, eps=options.eps, temperature=options.temperature)
             inverse = (var + options.eps).rsqrt()
-            scale, offset = _affine(weight, bias, mean, inverse)
+            scale, offset = affine_map(weight, bias, mean, inverse)
             w = x.new_empty(len(prior), points.shape[0], dtype=dtype) if assigned is None else assigned.to(dtype)
             mass, first, second = prior.new_zeros(len(prior)), torch.zeros_like(mean), torch.zeros_like(mean)
             for block in _blocks(points):
@@ -85,13 +85,13 @@ class MixtureNorm(torch.autograd.Function):
                         second.addmm_(w[:, block], squared)
                 if not options.batch_statistics:
                     y_points[block] = _transform(centred, w[:, block].T, scale, offset)
-            _all_reduce(mass, first, second, options=options)
+            sum_over_ranks(mass, first, second, options=options)
             batch_mean, batch_var = moments(mass, first, second)
             if options.batch_statistics:
-                live = _live(mass, options)
+                live = is_live(mass, options)
                 mean, var = torch.where(live, batch_mean, mean), torch.where(live, batch_var, var)
                 inverse = (var + options.eps).rsqrt()
-                scale, offset = _affine(weight, bias, mean, inverse)
+                scale, offset = affine_map(weight, bias, mean, inverse)
                 for block in _blocks(points):
                     centred = points[block].to(dtype) - shift
                     y_points[block] = _transform(centred, w[:, block].T, scale, offset)
@@ -113,7 +113,7 @@ class MixtureNorm(torch.autograd.Function):
         options: Options = ctx.options
         dtype = w.dtype
         with torch.autocast(x.device.type, enabled=False):
-            points, grads = _points(x), _points(grad)
+            points, grads = as_points(x), as_points(grad)
             r0, r1 = torch.zeros_like(mean), torch.zeros_like(mean)
             for block in _blocks(points):
                 g = grads[block].to(dtype)
@@ -125,8 +125,8 @@ class MixtureNorm(torch.autograd.Function):
 
             g0, g1, g2 = torch.zeros_like(mass), torch.zeros_like(mean), torch.zeros_like(mean)
             if options.batch_statistics:
-                _all_reduce(r0, r1, options=options)
-                per_point = _live(mass, options) / mass.clamp_min(options.min_mass)[:, None]
+                sum_over_ranks(r0, r1, options=options)
+                per_point = is_live(mass, options) / mass.clamp_min(options.min_mass)[:, None]
                 grad_mean = -scale * r0 * per_point
                 g2 = -0.5 * weight * (r1 - mean * r0) * inverse**3 * per_point
                 g1 = grad_mean - 2 * mean * g2
@@ -150,7 +150,7 @@ class MixtureNorm(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias, None, None, None, None, None
 
 
-def _points(x: Tensor) -> Tensor:
+def as_points(x: Tensor) -> Tensor:
     """The points of (N, C, ...) as rows: a view of a channels_last tensor, a copy of any other."""
     return x.movedim(1, -1).flatten(0, -2)
 
@@ -177,7 +177,7 @@ def _blocks(points: Tensor) -> list[slice]:
     return [slice(start, start + step) for start in range(0, points.shape[0], step)]
 
 
-def _affine(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
+def affine_map(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
     """A and B, (M, D) each; `inverse` is 1/σ."""
     scale = weight * inverse
     return scale, bias - scale * mean
@@ -187,20 +187,20 @@ def _transform(centred: Tensor, w: Tensor, scale: Tensor, offset: Tensor) -> Ten
     return torch.mm(w, scale).mul_(centred).addmm_(w, offset)
 
 
-def _live(mass: Tensor, options: Options) -> Tensor:
+def is_live(mass: Tensor, options: Options) -> Tensor:
     """Which components have enough mass in the batch for moments of their own, (M, 1)."""
     return (mass >= options.min_mass)[:, None]
 
 
-def _batch_mean(points: Tensor, options: Options) -> Tensor:
+def mean_of_batch(points: Tensor, options: Options) -> Tensor:
     """The mean of all points of all ranks: the common shift."""
     total = points.sum(0, dtype=accumulation_dtype(points))
     count = torch.full_like(total[:1], points.shape[0])
-    _all_reduce(total, count, options=options)
+    sum_over_ranks(total, count, options=options)
     return total / count.clamp_min(1)
 
 
-def _all_reduce(*tensors: Tensor, options: Options) -> None:
+def sum_over_ranks(*tensors: Tensor, options: Options) -> None:
     """Sum each tensor over the ranks, in place."""
     if options.synchronize and options.training:
         for tensor in tensors:

@@ -24,6 +24,8 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
+        if self._library.longtail_structures() != ctypes.sizeof(Forward) << 16 | ctypes.sizeof(Backward):
+            raise RuntimeError(f"{path} was built from other sources than those beside it; install longtail again")
         self._forward = self._library.longtail_forward
         self._backward = self._library.longtail_backward
         self._forward.argtypes = [ctypes.POINTER(Forward), ctypes.c_int]
@@ -46,10 +48,15 @@ class Library:
         return result
 
 
+def turned_off() -> bool:
+    """Whether the environment says to run the eager path."""
+    return os.environ.get(ENVIRONMENT_VARIABLE) == "0"
+
+
 @functools.cache
 def load() -> Library | None:
     """The kernels for this CPU; None if they were turned off or not built. Says once that they are missing."""
-    if os.environ.get(ENVIRONMENT_VARIABLE, "1") == "0":
+    if turned_off():
         return None
     for build in _builds():
         for path in Path(__file__).parent.glob(f"_compound_bn_{build}.*"):
