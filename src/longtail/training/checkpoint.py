@@ -5,6 +5,7 @@ cannot run code. It names the classes, the settings and the version it belongs t
 anything is loaded. The one before it stays beside it until the run has ended.
 """
 
+import io
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,8 +26,10 @@ Checkpoint = dict[str, Any]
 def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> None:
     """Write `last.ckpt`; the one before becomes `previous.ckpt`."""
     state = {"format": FORMAT, "longtail": __version__, **content}
+    packed = io.BytesIO()  # in memory first: written directly, torch reports a full disk as a fault of its own
+    torch.save(state, packed)
     with whole_file(folder / NAME, keep=folder / PREVIOUS) as out:
-        torch.save(state, out)
+        out.write(packed.getbuffer())
 
 
 def load_checkpoint(folder: Path) -> tuple[Checkpoint, str]:

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as pack
 from torch import nn
 
 from longtail import __version__
 from longtail._errors import DataError
+from longtail._files import whole_file, write_text
 from longtail.data.preprocessing import Preprocessing
 from longtail.training.assembly import Parts, build_method
 from longtail.training.config import RunConfig, build_config
@@ -39,10 +41,8 @@ def save_model(folder: Path, model: nn.Module, config: RunConfig, parts: Parts) 
     """Write `folder`."""
     folder.mkdir(exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
-    try:
-        save_file(weights, folder / WEIGHTS)
-    except SafetensorError as error:
-        raise DataError(f"cannot write {folder / WEIGHTS}: {error}", code="cannot-write") from error
+    with whole_file(folder / WEIGHTS) as out:
+        out.write(pack(weights))
     description = {
         "format": FORMAT,
         "longtail": __version__,
@@ -54,7 +54,7 @@ def save_model(folder: Path, model: nn.Module, config: RunConfig, parts: Parts) 
         "preprocessing": asdict(parts.preprocessing),
     }
     text = json.dumps(description, indent=1, ensure_ascii=False)
-    (folder / CONFIG).write_text(text + "\n", encoding="utf-8", errors="surrogateescape")
+    write_text(folder / CONFIG, text + "\n")
 
 
 def load_model(folder: Path) -> SavedModel:
