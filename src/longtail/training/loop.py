@@ -33,6 +33,7 @@ from longtail.methods import Method, MethodOutput
 from longtail.training.assembly import Parts, evaluation_loader, training_loader
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
 from longtail.training.config import RunConfig
+from longtail.training.mixture import mixture_row
 from longtail.training.optimisation import build_average, build_optimizer, learning_rate, reseed, set_learning_rate
 from longtail.training.run_folder import RunFolder
 from longtail.training.stopping import TIME_IS_UP, DivergedError, MemoryFullError, StoppedError, StopRequest
@@ -222,6 +223,7 @@ class Training:
         split = "val" if len(self.parts.data.val) else "test"
         if last or (progress.epoch + 1) % every == 0:
             row |= self._measure(self.parts.data.val if split == "val" else self.parts.data.test, split)
+            row |= mixture_row(self.evaluated_model)
         progress.rows.append(row)
         progress.epoch, progress.batch = progress.epoch + 1, 0
         progress.loss_sum, progress.correct, progress.images = 0.0, 0, 0

@@ -9,6 +9,7 @@ from longtail.evaluation import MixtureLayer
 from longtail.nn import CompoundBatchNorm
 from longtail.nn.functional import responsibilities
 from longtail.training.assembly import Parts
+from longtail.training.watcher import Row
 
 # Images of the test split that are looked at; more would tell little more.
 _IMAGES = 512
@@ -50,6 +51,25 @@ def describe_mixture(model: nn.Module, parts: Parts, device: torch.device) -> li
     return [_describe(name, layer, sums[name], counts) for name, layer in layers.items()]
 
 
+def mixture_row(model: nn.Module) -> Row:
+    """Two numbers of the mixtures for metrics.csv, means over the layers; nothing without compound batch norm.
+
+    Effective components fall to 1 when one takes all, distances to 0 when all are the same. Both come from the buffers,
+    so that they cost nothing.
+    """
+    layers = [module for module in model.modules() if isinstance(module, CompoundBatchNorm) and module.components > 1]
+    if not layers:
+        return {}
+    none = torch.zeros(0)
+    found = [_describe("", layer, none, none) for layer in layers]
+    apart = [sum(map(sum, layer.distances)) / (len(layer.priors) * (len(layer.priors) - 1)) for layer in found]
+    return {
+        "mixture/effective_components": sum(layer.effective_components for layer in found) / len(found),
+        "mixture/distance": sum(apart) / len(apart),
+    }
+
+
+@torch.no_grad()
 def _describe(name: str, layer: CompoundBatchNorm, sums: Tensor, counts: Tensor) -> MixtureLayer:
     mean, var, prior = layer.running_mean.float().cpu(), layer.running_var.float().cpu(), layer.prior.float().cpu()
     prior = prior / prior.sum()

@@ -75,12 +75,14 @@ def reliability_chart(found: Reliability, *, name: str, kind: str) -> Markup:
 
 
 def training_curves(rows: Sequence[Row]) -> list[Curves]:
-    """Loss, accuracy and learning rate over epochs (or steps), from the rows of metrics.csv."""
+    """Loss, accuracy, mixtures and learning rate over epochs (or steps), from the rows of metrics.csv."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
     axis = next((key for key in ("epoch", "step") if key in keys), None)
     panels = {
         "Loss": [key for key in keys if _last(key).startswith("loss")],
         "Accuracy, %": [key for key in keys if _last(key).startswith(("accuracy", "balanced", "top1"))],
+        "Effective components": [key for key in keys if _last(key).startswith("effective_components")],
+        "Distance of components": [key for key in keys if _last(key).startswith("distance")],
         "Learning rate": [key for key in keys if _last(key).startswith(("lr", "learning_rate"))],
     }
     found = []
