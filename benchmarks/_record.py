@@ -1,6 +1,7 @@
 """Write a measurement with what it takes to judge it: command, machine, versions, commit."""
 
 import json
+import os
 import platform
 import subprocess
 from datetime import UTC, datetime
@@ -20,7 +21,8 @@ def write_result(name: str, payload: dict[str, object], command: str) -> Path:
         "commit": _commit(),
         "machine": {
             "cpu": _cpu(),
-            "cores": torch.get_num_threads(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
             "python": platform.python_version(),
             "system": f"{platform.system()} {platform.machine()}",
         },
@@ -34,10 +36,14 @@ def write_result(name: str, payload: dict[str, object], command: str) -> Path:
 
 
 def _commit() -> str:
-    """The commit measured, with a mark if the tree had changes beyond it."""
-    describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(describe, capture_output=True, text=True, check=False, cwd=RESULTS.parent)
-    return done.stdout.strip() or "unknown"
+    """The commit measured, with a mark if anything but results had changed since."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=RESULTS.parents[1])
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")
+    return (git("rev-parse", "--short", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
 def _cpu() -> str:
