@@ -50,6 +50,7 @@ format: $(STAMP)  ## rewrite the code in the house format
 
 bench: $(STAMP)  ## measure speed and memory; writes benchmarks/results/*.json
 	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.norm_layer
+	$(BIN)/python -m benchmarks.plot_norm_layer
 	$(BIN)/python -m benchmarks.data_pipeline
 	$(BIN)/python -m benchmarks.train_step
 	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.resnet_step
