@@ -92,7 +92,7 @@ def part_components(model: nn.Module, images: Tensor, groups: Tensor) -> None:
 def main() -> None:
     """Measure, print the ratios and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15, help="turns of each pass")
+    parser.add_argument("--rounds", type=int, default=25, help="turns of each pass")
     rounds = parser.parse_args().rounds
     passes = make_passes()
     memory = {name: peak_memory(passes[name]) for name in ("batch_norm_step", "compound_step")}
