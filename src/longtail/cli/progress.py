@@ -33,9 +33,9 @@ class TrainingScreen(Watcher):
         self._console = Console(file=sys.stderr, quiet=not self.is_first_rank)
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[shown]}"),
+            BarColumn(bar_width=12),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[shown]}"),  # last: it is cut where the terminal is narrow
             console=self._console,
             transient=True,
             disable=not self._console.is_terminal or not self.is_first_rank,
@@ -67,7 +67,7 @@ class TrainingScreen(Watcher):
             self._task,
             completed=epoch * self._steps + batch,
             epoch=f"{epoch + 1}/{self._epochs}",
-            shown=f"loss {loss:.3f} {self._accuracies} lr {lr:.2g} {speed:.0f} img/s",
+            shown=f"loss {loss:.3f} {speed:.0f} img/s lr {lr:.2g} {self._accuracies}",
         )
 
     def _estimate(self, *, done: int) -> None:
