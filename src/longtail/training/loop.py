@@ -30,13 +30,20 @@ from longtail.data.loader import Loader
 from longtail.data.views import Batch
 from longtail.evaluation.metrics import confusion_matrix, mean_over_support, recall_per_class
 from longtail.methods import Method, MethodOutput
-from longtail.training.assembly import Parts, evaluation_loader, training_loader
+from longtail.training.assembly import Parts, evaluation_loader, training_loader, workers_for
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
 from longtail.training.config import RunConfig
 from longtail.training.mixture import mixture_row
 from longtail.training.optimisation import build_average, build_optimizer, learning_rate, reseed, set_learning_rate
 from longtail.training.run_folder import RunFolder
-from longtail.training.stopping import TIME_IS_UP, DivergedError, MemoryFullError, StoppedError, StopRequest
+from longtail.training.stopping import (
+    TIME_IS_UP,
+    DivergedError,
+    MemoryFullError,
+    StoppedError,
+    StopRequest,
+    hear_of_workers_here_alone,
+)
 from longtail.training.watcher import Row, Watcher
 
 # A batch that does not fit is cut into two parts, at most this often.
@@ -198,13 +205,16 @@ class Training:
             start = self.progress.batch
             loader.load_state_dict(loader.state_dict() | {"epoch": self.progress.epoch, "batch": start})
             try:
-                yield from loader
+                for batch in loader:
+                    hear_of_workers_here_alone()
+                    yield batch
                 return
-            except RuntimeError as error:
-                if "worker" not in str(error) or not lives:
+            except (RuntimeError, OSError, EOFError) as error:  # said by torch, or by a pipe that broke
+                if not workers_for(self.config, self.parts.data.train) or not lives:
                     raise
                 lives = lives - 1 if self.progress.batch == start else _WORKER_LIVES
-                self._say(f"a worker died ({str(error).splitlines()[0]}); starting it again")
+                first_line = str(error).partition("\n")[0] or type(error).__name__
+                self._say(f"a worker died ({first_line}); starting it again")
                 loader = self._loader(anew=True)
 
     def _end_epoch(self) -> None:

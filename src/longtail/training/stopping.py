@@ -70,3 +70,13 @@ class StopRequest:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned before
+
+
+def hear_of_workers_here_alone() -> None:
+    """Let the death of a loader's worker be told by the loader, between steps, and nowhere else.
+
+    torch's loaders install a handler that raises wherever the main thread happens to be when a worker dies: within a
+    step, too, when half of the weights have changed. Without it the loader notices within five seconds.
+    """
+    if hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
