@@ -13,6 +13,28 @@ if TYPE_CHECKING:
 # More classes than this are shown by their largest and smallest.
 _MOST_LINES = 24
 
+# The lines of figures under the name, and the page that shows them.
+_FIGURES = 6
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{name}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem }}
+body {{ overflow-wrap: anywhere }}
+p {{ margin: 0; white-space: pre-wrap }}
+td {{ padding: 0 1rem 0 0 }}
+.n {{ text-align: right; font-variant-numeric: tabular-nums }}
+meter {{ width: min(30vw, 20rem) }}
+</style>
+<h1>{name}</h1>
+{figures}
+<ul>{found}</ul>
+<table><thead><tr><th>class<th>images<th><tbody>{rows}</table>
+</html>
+"""
+
 
 def check(
     data: Annotated[str, Parameter(name="DATA")],
@@ -22,6 +44,7 @@ def check(
     seed: int = 0,
     full: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
+    html: Path | None = None,
     strict: Annotated[bool, Parameter(negative="")] = False,
     allow_empty: Annotated[bool, Parameter(negative="")] = False,
     ignore_unknown: Annotated[bool, Parameter(negative="")] = False,
@@ -42,6 +65,8 @@ def check(
         Decode every image instead of reading its header; finds truncated files.
     json
         Print one JSON object.
+    html
+        Write a page of it to this file, too.
     strict
         Exit with 3 if anything was found that can spoil a result, such as an image in train and test.
     allow_empty
@@ -63,6 +88,10 @@ def check(
         if json:
             _print_json(_failed(data, error))
         raise
+    if html is not None:
+        from longtail._files import write_text
+
+        write_text(html, _page(report), errors="replace")
     if json:
         _print_json(report.as_json())
     else:
@@ -120,6 +149,26 @@ def _lines(report: "CheckReport") -> list[str]:
     lines += [f"{problem.severity}: {problem.message}" for problem in report.problems]
     lines += [f"advice: {advice}" for advice in report.advice]
     return lines if lines[-1] else lines[:-1]
+
+
+def _page(report: "CheckReport") -> str:
+    """One self-contained page: the figures, what was found, and every class with its bar."""
+    from html import escape
+
+    data = report.data
+    figures = "".join(f"<p>{escape(line)}</p>" for line in _lines(report)[1 : 1 + _FIGURES] if line.startswith("  "))
+    found = [*(f"note: {note}" for note in data.notes)]
+    found += [f"{problem.severity}: {problem.message}" for problem in report.problems]
+    found += [f"advice: {advice}" for advice in report.advice]
+    most = max(*data.class_counts, 1)
+    ranked = sorted(zip(data.class_counts, data.classes, strict=True), key=lambda pair: -pair[0])
+    rows = "".join(
+        f'<tr><td>{escape(name)}<td class="n">{count:,}<td><meter max="{most}" value="{count}"></meter>'
+        for count, name in ranked
+    )
+    return _PAGE.format(
+        name=escape(data.name), figures=figures, found="".join(f"<li>{escape(line)}" for line in found), rows=rows
+    )
 
 
 def _histogram(data: "FoundData") -> list[str]:
