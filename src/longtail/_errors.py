@@ -5,7 +5,6 @@ with `exit_code`. Anything else that reaches the command is a bug of ours (exit 
 """
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 
 class LongtailError(Exception):
@@ -23,7 +22,7 @@ class LongtailError(Exception):
         add a second folder
     """
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:
         # A DataLoader rebuilds an error of its worker from one string, the worker's traceback; the three

@@ -108,6 +108,16 @@ def test_the_doctor_examines_and_tests(capsys: pytest.CaptureFixture[str]) -> No
     assert found["versions"]["torch"]
 
 
+def test_the_doctor_finds_a_broken_layer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from longtail.nn import CompoundBatchNorm2d
+
+    right = CompoundBatchNorm2d.forward
+    # The values stay, the gradient does not.
+    monkeypatch.setattr(CompoundBatchNorm2d, "forward", lambda self, x: right(self, x.detach()) + 0 * x)
+    assert run(["doctor"]) == 1
+    assert "failed: compound batch norm does not agree" in capsys.readouterr().out
+
+
 def test_a_corrupt_image_in_a_folder_is_left_out_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

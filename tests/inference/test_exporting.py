@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -56,10 +57,10 @@ def test_a_file_that_computes_something_else_is_not_written(
     classifier = longtail.load(digits_run)
     write = onnx_export._write
 
-    def write_another(model: torch.nn.Module, *rest: object) -> None:
+    def write_another(model: torch.nn.Module, *rest: Any) -> None:
         with torch.no_grad():
             model.get_parameter("classifier.bias")[0] += 1e-3
-            write(model, *rest)  # type: ignore[arg-type]  # passed on as they came
+            write(model, *rest)
             model.get_parameter("classifier.bias")[0] -= 1e-3
 
     monkeypatch.setattr(onnx_export, "_write", write_another)

@@ -42,8 +42,8 @@ def test_equals_batch_norm_when_there_is_one_component(
         nn.init.uniform_(plain.weight)
         nn.init.normal_(plain.bias)
         with torch.no_grad():
-            compound.weight.copy_(plain.weight)  # type: ignore[union-attr]  # affine
-            compound.bias.copy_(plain.bias)  # type: ignore[union-attr]  # affine
+            for parameter, other in zip(compound.parameters(), plain.parameters(), strict=True):
+                parameter.copy_(other)
     for _ in range(3):
         x = torch.randn(shape, dtype=torch.float64) * 3 + 1
         a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
@@ -67,7 +67,7 @@ def test_equals_batch_norm_while_the_components_are_equal() -> None:
     x = torch.randn(6, 5, 4, 4, generator=torch.Generator().manual_seed(0))
     for _ in range(2):
         torch.testing.assert_close(compound(x), plain(x))
-    torch.testing.assert_close(compound.running_var, plain.running_var.expand(4, 5))  # type: ignore[union-attr]  # tracked
+    torch.testing.assert_close(compound.running_var, plain.get_buffer("running_var").expand(4, 5))
     torch.testing.assert_close(compound.eval()(x), plain.eval()(x))
 
 

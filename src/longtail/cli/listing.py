@@ -58,7 +58,9 @@ def _rows(kind: Kind, runs: Path) -> list[dict[str, str]]:
 
         return [{"name": name, "about": ""} for name in list_models()]
     if kind == "datasets":
-        from longtail.data import opening  # noqa: F401  # importing it registers the named sets
+        import importlib
+
+        importlib.import_module("longtail.data.opening")  # which registers the named sets
         from longtail.data.datasets import DATASETS
 
         return [{"name": name, "about": ""} for name in DATASETS]

@@ -1,5 +1,7 @@
 """What all losses of a classifier share as modules, and the registry that names them."""
 
+from abc import ABC, abstractmethod
+
 from torch import Tensor, nn
 
 from longtail._registry import Registry
@@ -8,7 +10,7 @@ from longtail.losses._checks import ClassCountsLike, counts_tensor
 from longtail.losses._reduction import check_reduction
 
 
-class LongTailLoss(nn.Module):
+class LongTailLoss(nn.Module, ABC):
     """A loss of `(logits, target)` that knows how many training images each class has.
 
     The contract, which the tests hold for every name in `LOSSES`:
@@ -46,9 +48,9 @@ class LongTailLoss(nn.Module):
         if not 0 <= progress <= 1:
             raise ValueError(f"progress must be from 0 to 1, got {progress} (epoch / epochs)")
 
+    @abstractmethod
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of `logits` (B, K) for the labels `target` (B,)."""
-        raise NotImplementedError
 
     def extra_repr(self) -> str:
         """The number of classes, then the numbers and words that the loss was made with."""

@@ -7,6 +7,7 @@ A method owns the model and its loss, so that one wrapper (DDP, compile) holds a
 logs, prints, moves devices, builds optimisers or reads files: whoever trains does.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -44,7 +45,7 @@ class MethodOutput(NamedTuple):
     parts: Mapping[str, Tensor]
 
 
-class Method(nn.Module):
+class Method(nn.Module, ABC):
     """The contract, which the tests hold for every name in `METHODS`:
 
     - `__init__(model, class_counts, *, ...)`, keyword arguments that a YAML file can hold.
@@ -90,9 +91,9 @@ class Method(nn.Module):
         self.views = tuple(views)
         self.sampler = sampler
 
+    @abstractmethod
     def forward(self, batch: Batch) -> MethodOutput:
         """One training step up to the loss."""
-        raise NotImplementedError
 
     def predict(self, images: Tensor) -> Tensor:
         """Logits (B, K) of images (B, C, H, W), for inference; call `eval()` first."""

@@ -154,10 +154,10 @@ def _build(kind: type[T], settings: Mapping[str, Any], where: str, prefix: str) 
     values: dict[str, Any] = {}
     for name, value in settings.items():
         hint, path = hints[name], f"{prefix}{name}"
-        if dataclasses.is_dataclass(hint):
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
             if not isinstance(value, Mapping):
                 raise UsageError(f"{path} must be a group of settings, got {value!r} in {where}")
-            values[name] = _build(hint, value, where, f"{path}.")  # type: ignore[arg-type]  # a class here
+            values[name] = _build(hint, value, where, f"{path}.")
         else:
             values[name] = _convert(value, hint, path, where)
     return kind(**values)

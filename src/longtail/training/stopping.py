@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from types import FrameType, TracebackType
-from typing import ClassVar, Self
+from typing import Any, Self
 
 from longtail._errors import LongtailError
 
@@ -12,13 +12,13 @@ from longtail._errors import LongtailError
 class DivergedError(LongtailError):
     """The loss is no number any more."""
 
-    exit_code: ClassVar[int] = 5
+    exit_code = 5
 
 
 class MemoryFullError(LongtailError):
     """The batch does not fit, however small its parts."""
 
-    exit_code: ClassVar[int] = 4
+    exit_code = 4
 
 
 class StoppedError(LongtailError):
@@ -27,7 +27,7 @@ class StoppedError(LongtailError):
     def __init__(self, reason: int, what: str, why: str = "", fix: str = "") -> None:
         super().__init__(what, why, fix)
         self.reason = reason
-        self.exit_code = 0 if reason == TIME_IS_UP else 128 + reason  # type: ignore[misc]  # by the signal
+        self.exit_code = 0 if reason == TIME_IS_UP else 128 + reason
 
 
 TIME_IS_UP = -1
@@ -45,7 +45,7 @@ class StopRequest:
     def __init__(self, max_minutes: float | None) -> None:
         self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
         self._signal = 0
-        self._before: dict[int, object] = {}
+        self._before: dict[int, Any] = {}
 
     @property
     def reason(self) -> int:
@@ -69,7 +69,7 @@ class StopRequest:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal() returned before
+            signal.signal(number, handler)
 
 
 def hear_of_workers_here_alone() -> None:
