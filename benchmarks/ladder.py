@@ -6,8 +6,8 @@
 
 A row is a set of switches of `compound_bn`, a reading a set of its arguments (and `none` the defaults). Each run is a
 `longtail train` of its own, single-threaded, as many at once as there are cores; it leaves one JSON and is resumed
-where it was stopped. With `--screen` a fifth of the training images validate, and the numbers are theirs: readings are
-chosen so, never by the test images. The table has mean and standard deviation over the seeds, and the difference to
+where it was stopped. With `--screen` the numbers are those of 5,000 balanced images that are held out of CIFAR's training
+set, and the test images take no part: readings are chosen so. See `_reduced` for that and for images of half the size. The table has mean and standard deviation over the seeds, and the difference to
 the baseline of the same data, model, epochs and seeds, with its 95 % interval (Student's t over the paired seeds).
 """
 
@@ -35,65 +35,88 @@ ROWS: dict[str, dict[str, Any]] = {
     "cbn_sbn": {"compound": True, "split": True, "dual_path": False},
     "cbn_sbn_dpl": {"compound": True, "split": True, "dual_path": True},
 }
+SPLIT_LOSS = {"split_loss_weight": 1.0}
+SOFT = {"temperature": "channels"}
 READINGS: dict[str, dict[str, Any]] = {
     "none": {},
-    "temperature": {"temperature": "channels"},
+    "one": {"components": 1},
+    "one_split_loss": {"components": 1} | SPLIT_LOSS,
+    "two": {"components": 2},
+    "eight": {"components": 8},
+    "temperature": SOFT,
+    "temperature_2": {"temperature": 2.0},
+    "temperature_4": {"temperature": 4.0},
+    "temperature_4_split_loss": {"temperature": 4.0} | SPLIT_LOSS,
+    "similarity_half": {"similarity_weight": 0.5},
+    "temperature_similarity_half": SOFT | {"similarity_weight": 0.5},
+    "random_temperature_4": {"component_init": "random", "temperature": 4.0},
+    "late": {"start": 0.8},
     "running": {"statistics": "running"},
     "literal": {"statistics": "running", "momentum": 0.9},
     "detached": {"detach_responsibilities": True},
     "random": {"component_init": "random"},
     "interleaved": {"group_scheme": "interleaved"},
-    "split_loss": {"split_loss_weight": 1.0},
+    "split_loss": SPLIT_LOSS,
     "last_stage": {"layers": ["stage3"]},
-    "temperature_split_loss": {"temperature": "channels", "split_loss_weight": 1.0},
-    "temperature_last_stage": {"temperature": "channels", "layers": ["stage3"]},
+    "temperature_split_loss": SOFT | SPLIT_LOSS,
+    "temperature_last_stage": SOFT | {"layers": ["stage3"]},
 }
 FOLDER = RESULTS / "ladder"
 
 
 def job_name(arguments: argparse.Namespace, row: str, reading: str, seed: int) -> str:
     """A name that tells runs apart."""
-    data = arguments.data.replace(":", "-")
-    kind = "screen" if arguments.screen else "test"
-    return f"{kind}.{data}.{arguments.model}.{arguments.epochs}.{row}.{reading}.{seed}"
+    setting = f"{data_name(arguments)}.{arguments.model}.{arguments.epochs}".replace(":", "-")
+    optim = f"b{arguments.batch_size}.lr{arguments.lr:g}.wd{arguments.weight_decay:g}"
+    return f"{setting}.{optim}.{row}.{reading}.{seed}"
+
+
+def data_name(arguments: argparse.Namespace) -> str:
+    """The data set of the runs: at full or half size, with the test images or held-out ones in their place."""
+    name, _, factor = arguments.data.partition(":")
+    suffix = ("-16px" if arguments.pixels == 16 else "") + ("-val" if arguments.screen else "")
+    return f"{name}{suffix}:{factor or 100}"
 
 
 def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, out: Path) -> None:
     """Train one run in this process and write its JSON."""
     import torch
 
+    import benchmarks._reduced  # noqa: F401
     from longtail.evaluation import read_metrics
     from longtail.training import build_config, train
 
     torch.set_num_threads(1)
     method = {"name": "compound_bn"} | ROWS[row] | (READINGS[reading] if row != "baseline" else {})
     settings = {
-        "data": arguments.data,
+        "data": data_name(arguments),
         "method": method,
         "model": {"name": arguments.model},
         "epochs": arguments.epochs,
         "batch_size": arguments.batch_size,
         "seed": seed,
         "workers": 0,
-        "val_fraction": 0.2 if arguments.screen else None,
-        "optim": {"lr": arguments.lr},
-        "eval_every": arguments.epochs,
+        "optim": {"lr": arguments.lr, "weight_decay": arguments.weight_decay},
+        "eval_every": max(1, arguments.epochs // 10),
     }
     start = time.monotonic()
     run = train(build_config(settings), out=out, resume=True)
-    last = read_metrics(run.path / "metrics.csv")[-1]
-    split = "val" if arguments.screen else "test"
-    found = {name.partition("/")[2]: value for name, value in last.items() if name.startswith(f"{split}/")}
+    rows = read_metrics(run.path / "metrics.csv")
+    last = rows[-1]
+    found = {name.partition("/")[2]: value for name, value in last.items() if name.startswith("test/")}
+    curve = {str(row["epoch"]): row["test/balanced"] for row in rows if row.get("test/balanced") is not None}
     write_result(
         f"ladder/{job_name(arguments, row, reading, seed)}",
         {
-            "split": split,
+            "split": "validation" if arguments.screen else "test",
             "row": row,
             "reading": reading,
             "seed": seed,
             "settings": settings,
             "train_loss": last["train/loss"],
             "accuracy": found,
+            "balanced_by_epoch": curve,
+            "mixture": {name: value for name, value in last.items() if name.startswith("mixture/")},
             "minutes": (time.monotonic() - start) / 60,
         },
         command=f"python -m benchmarks.ladder {' '.join(sys.argv[1:])}",
@@ -120,7 +143,7 @@ def run_all(arguments: argparse.Namespace) -> None:
 
 
 def _shared(arguments: argparse.Namespace) -> list[str]:
-    names = ("data", "model", "epochs", "batch_size", "lr", "runs")
+    names = ("data", "model", "epochs", "batch_size", "lr", "weight_decay", "pixels", "runs")
     given = [part for name in names for part in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))]
     return [*given, "--screen"] if arguments.screen else given
 
@@ -172,6 +195,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--lr", type=float, default=0.05)
+    parser.add_argument("--weight-decay", type=float, default=5e-4)
+    parser.add_argument("--pixels", type=int, choices=(16, 32), default=16, help="side of the images; 16 halves them")
     parser.add_argument("--screen", action="store_true", help="numbers of a validation split, to choose readings by")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
     parser.add_argument("--runs", type=Path, default=Path("runs/ladder"), help="the folder of the runs")
