@@ -6,9 +6,10 @@
 
 A row is a set of switches of `compound_bn`, a reading a set of its arguments (and `none` the defaults). Each run is a
 `longtail train` of its own, single-threaded, as many at once as there are cores; it leaves one JSON and is resumed
-where it was stopped. With `--screen` the numbers are those of 5,000 balanced images that are held out of CIFAR's training
-set, and the test images take no part: readings are chosen so. See `_reduced` for that and for images of half the size. The table has mean and standard deviation over the seeds, and the difference to
-the baseline of the same data, model, epochs and seeds, with its 95 % interval (Student's t over the paired seeds).
+where it was stopped. With `--screen` the numbers are those of 5,000 balanced images that are held out of CIFAR's
+training set, and the test images take no part: readings are chosen so. See `_reduced` for that and for images of half
+the size. The table has mean and standard deviation over the seeds, and the difference to the baseline of the same
+data, model, epochs and seeds, with its 95 % interval (Student's t over the paired seeds).
 """
 
 import argparse
