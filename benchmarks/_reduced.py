@@ -1,9 +1,17 @@
-"""CIFAR-LT at half its size, for experiments that a CPU must afford: the data sets `NAME-16px` and `NAME-16px-val`.
+"""Data sets for experiments that a CPU must afford: `NAME-16px`, and `NAME-val` and `NAME-16px-val` to choose by.
 
-Each pixel is the mean of four, so that an epoch costs a quarter. The training images are those of the full-size set, by
-the same seed. In `-val` the real test images take no part: 500 images of each class of the *training* set are held out
-first, stand in the place of the test, and the long tail is drawn from the rest (the largest class has 4,500 images
-then, the others what they have in the original). So readings are chosen on balanced images that no table is made of.
+`-16px` halves the side of CIFAR's images, each pixel the mean of four, so that an epoch costs a quarter. The training
+images are those of the full-size set, by the same seed.
+
+In `-val` the real test images take no part: of each class of the *training* set a tenth (CIFAR: 500 images) is held out
+first and stands in the place of the test, and the long tail is drawn from the rest, with as many images a class as in
+the original where there are as many. So readings are chosen on balanced images that no table of results is made of.
+The digits, of which there are few, hold out a fifth, another one for each seed.
+
+`cifar10-lt-fifth` has a fifth of CIFAR-10-LT's images a class: 1,000 ... 10 at imbalance 100. A small network then
+reaches within minutes the state that a large one reaches on the whole set after hundreds of epochs: it fits what it
+has, and what is left is generalisation.
+
 Importing this registers the sets.
 """
 
@@ -15,50 +23,65 @@ import numpy as np
 from longtail.data.datasets import DATASETS
 from longtail.data.datasets.arrays import ArraySet
 from longtail.data.datasets.cifar import CIFAR10_LT, CIFAR100_LT
+from longtail.data.datasets.digits import DIGITS_LT
 from longtail.data.found import FileList, FoundData, SplitName
 from longtail.data.images import ArrayImages
 from longtail.data.profiles import exponential
 from longtail.data.sources import Report
 from longtail.data.splits import holdout_indices, long_tail_indices
 
-HELD_OUT = 0.1
-
 
 @dataclass(frozen=True)
-class Reduced:
-    """A set in memory with pixels averaged two by two."""
+class Variant:
+    """A set in memory with its images halved, its test replaced by held-out training images, or both.
+
+    Args:
+        original: the set.
+        halve: whether each pixel becomes the mean of four.
+        hold_out: the part of the training images of each class that replaces the test; 0 keeps the test.
+        fixed: whether that part is the same for all seeds.
+        share: the part of the long-tailed training images of each class that is kept.
+    """
 
     original: ArraySet
-    validate: bool
+    halve: bool
+    hold_out: float = 0.0
+    fixed: bool = True
+    share: float = 1.0
 
     def find(self, root: Path, imbalance_factor: float | None, seed: int) -> FoundData:
-        """As `ArraySet.find`; with `validate`, held-out training images stand in the place of the test."""
+        """As `ArraySet.find`."""
         found = self.original.find(root, imbalance_factor, seed)
-        train, test = found.splits["train"], found.splits["test"]
-        if self.validate:
-            factor = self.original.imbalance_factor if imbalance_factor is None else imbalance_factor
-            every = self.original.load(root).train
-            kept, out = holdout_indices(every.targets, HELD_OUT, seed=0)
-            rest = every.select(kept)
-            most = int(np.bincount(rest.targets).min())
-            largest = int(np.bincount(every.targets).min())
-            counts = [min(most, count) for count in exponential(largest, len(found.classes), factor)]
-            train, test = rest.select(long_tail_indices(rest.targets, counts, seed)), every.select(out)
-        splits: dict[SplitName, ArrayImages | FileList] = {"train": _halved(train), "test": _halved(test)}
+        factor = self.original.imbalance_factor if imbalance_factor is None else imbalance_factor
+        every, test = self.original.load(root)
+        wanted = exponential(int(self.share * np.bincount(every.targets).min()), len(found.classes), factor)
+        if self.hold_out:
+            kept, out = holdout_indices(every.targets, self.hold_out, 0 if self.fixed else seed)
+            every, test = every.select(kept), every.select(out)
+        counts = np.minimum(wanted, np.bincount(every.targets)).tolist()
+        train = every.select(long_tail_indices(every.targets, counts, seed))
+        splits: dict[SplitName, ArrayImages | FileList] = {"train": train, "test": test}
+        if self.halve:
+            splits = {name: _halved(part) for name, part in splits.items()}
         return FoundData(found.name, found.classes, splits, found.mean, found.std, benchmark=True)
 
     def fetch(self, root: Path, report: Report) -> str:
-        """Bring the full-size set."""
+        """Bring the set itself."""
         return self.original.fetch(root, report)
 
 
-def _halved(part: object) -> ArrayImages:
+def _halved(part: ArrayImages | FileList) -> ArrayImages:
     assert isinstance(part, ArrayImages)
     n, height, width, channels = part.images.shape
     cells = part.images.reshape(n, height // 2, 2, width // 2, 2, channels)
     return ArrayImages(np.rint(cells.mean(axis=(2, 4))).astype(np.uint8), part.targets)
 
 
-for _original in (CIFAR10_LT, CIFAR100_LT):
-    DATASETS.register(f"{_original.name}-16px")(Reduced(_original, validate=False))
-    DATASETS.register(f"{_original.name}-16px-val")(Reduced(_original, validate=True))
+for _validate in (False, True):
+    _fifth = Variant(CIFAR10_LT, halve=True, hold_out=0.1 * _validate, share=0.2)
+    DATASETS.register(f"cifar10-lt-fifth-16px{'-val' * _validate}")(_fifth)
+for _cifar in (CIFAR10_LT, CIFAR100_LT):
+    DATASETS.register(f"{_cifar.name}-val")(Variant(_cifar, halve=False, hold_out=0.1))
+    DATASETS.register(f"{_cifar.name}-16px")(Variant(_cifar, halve=True))
+    DATASETS.register(f"{_cifar.name}-16px-val")(Variant(_cifar, halve=True, hold_out=0.1))
+DATASETS.register("digits-lt-val")(Variant(DIGITS_LT, halve=False, hold_out=0.2, fixed=False))

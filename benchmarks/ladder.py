@@ -2,30 +2,23 @@
 
     python -m benchmarks.ladder --rows baseline cbn_sbn_dpl --seeds 0 1 2 --epochs 60 --model resnet8
     python -m benchmarks.ladder --rows cbn --readings temperature running --screen
-    python -m benchmarks.ladder --table
+    python -m benchmarks.evidence --print
 
 A row is a set of switches of `compound_bn`, a reading a set of its arguments (and `none` the defaults). Each run is a
 `longtail train` of its own, single-threaded, as many at once as there are cores; it leaves one JSON and is resumed
 where it was stopped. With `--screen` the numbers are those of 5,000 balanced images that are held out of CIFAR's
 training set, and the test images take no part: readings are chosen so. See `_reduced` for that and for images of half
-the size. The table has mean and standard deviation over the seeds, and the difference to the baseline of the same
-data, model, epochs and seeds, with its 95 % interval (Student's t over the paired seeds).
+the size. `evidence` makes the tables.
 """
 
 import argparse
 import itertools
-import json
-import math
 import os
-import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
-
-from scipy.stats import t as student
 
 from benchmarks._record import RESULTS, write_result
 
@@ -75,8 +68,8 @@ def job_name(arguments: argparse.Namespace, row: str, reading: str, seed: int) -
 def data_name(arguments: argparse.Namespace) -> str:
     """The data set of the runs: at full or half size, with the test images or held-out ones in their place."""
     name, _, factor = arguments.data.partition(":")
-    suffix = ("-16px" if arguments.pixels == 16 else "") + ("-val" if arguments.screen else "")
-    return f"{name}{suffix}:{factor or 100}"
+    small = arguments.pixels == 16 and name.startswith("cifar")
+    return f"{name}{'-16px' if small else ''}{'-val' if arguments.screen else ''}{factor and ':'}{factor}"
 
 
 def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, out: Path) -> None:
@@ -149,59 +142,26 @@ def _shared(arguments: argparse.Namespace) -> list[str]:
     return [*given, "--screen"] if arguments.screen else given
 
 
-def table() -> list[str]:
-    """Mean, standard deviation and paired difference to the baseline, for all that was run."""
-    groups: dict[tuple[str, ...], dict[int, float]] = defaultdict(dict)
-    for file in sorted(FOLDER.glob("*.json")):
-        record = json.loads(file.read_text())
-        s = record["settings"]
-        setting = f"{s['data']} {s['model']['name']} {s['epochs']} epochs, {record['split']}"
-        groups[setting, record["row"], record["reading"]][record["seed"]] = 100 * record["accuracy"]["balanced"]
-    lines = []
-    for setting in dict.fromkeys(key[0] for key in groups):
-        lines += [
-            f"\n{setting}: balanced accuracy, last epoch",
-            f"{'row':14}{'reading':26}{'seeds':>6}{'mean ± std':>16}",
-        ]
-        lines[-1] += f"{'to baseline':>14}{'95 % interval':>20}"
-        base = groups.get((setting, "baseline", "none"), {})
-        for (where, row, reading), values in groups.items():
-            if where == setting:
-                lines.append(_line(row, reading, values, base))
-    return lines
-
-
-def _line(row: str, reading: str, values: dict[int, float], base: dict[int, float]) -> str:
-    spread = statistics.stdev(values.values()) if len(values) > 1 else math.nan
-    line = f"{row:14}{reading:26}{len(values):6}{statistics.fmean(values.values()):9.2f} ± {spread:4.2f}"
-    pairs = [values[seed] - base[seed] for seed in values if seed in base]
-    if row == "baseline" or not pairs:
-        return line
-    mean = statistics.fmean(pairs)
-    line += f"{mean:+14.2f}"
-    if len(pairs) > 1:
-        half = student.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / math.sqrt(len(pairs))
-        line += f"{f'{mean - half:+.2f} to {mean + half:+.2f}':>20}"
-    return line
-
-
 def main() -> None:
     """Run, or show the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--readings", nargs="+", choices=READINGS, default=["none"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--data", default="cifar10-lt:100")
+    parser.add_argument(
+        "--data", default="cifar10-lt:100", help="cifar10-lt, cifar100-lt or digits-lt, with an imbalance factor"
+    )
     parser.add_argument("--model", default="resnet8")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--batch-size", type=int, default=128)
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--weight-decay", type=float, default=5e-4)
-    parser.add_argument("--pixels", type=int, choices=(16, 32), default=16, help="side of the images; 16 halves them")
+    parser.add_argument(
+        "--pixels", type=int, choices=(16, 32), default=16, help="side of CIFAR's images; 16 halves them"
+    )
     parser.add_argument("--screen", action="store_true", help="numbers of a validation split, to choose readings by")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at once")
     parser.add_argument("--runs", type=Path, default=Path("runs/ladder"), help="the folder of the runs")
-    parser.add_argument("--table", action="store_true", help="only show the table of what was run")
     parser.add_argument("--only-this", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
@@ -209,9 +169,7 @@ def main() -> None:
         (row,), (reading,), (seed,) = arguments.rows, arguments.readings, arguments.seeds
         run_one(arguments, row, reading, seed, arguments.runs / job_name(arguments, row, reading, seed))
         return
-    if not arguments.table:
-        run_all(arguments)
-    print("\n".join(table()))
+    run_all(arguments)
 
 
 if __name__ == "__main__":

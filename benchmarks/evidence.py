@@ -1,0 +1,157 @@
+"""The tables of docs/evidence.md, from the JSON of the ladder's runs.
+
+    python -m benchmarks.evidence            # rewrite the tables between the marks in docs/evidence.md
+    python -m benchmarks.evidence --check    # say whether they are up to date, and touch nothing
+    python -m benchmarks.evidence --print    # every setting that was run
+
+A table is all runs of one setting (data, model, epochs, batch, learning rate, weight decay): balanced accuracy of the
+last epoch in percent, mean and standard deviation over the seeds, and the difference to the baseline, paired by seed,
+with the 95 % interval of Student's t. In the page a table stands between `<!-- table NAME -->` and `<!-- end -->`.
+"""
+
+import argparse
+import json
+import math
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scipy.stats import t as student
+
+from benchmarks._record import RESULTS
+
+RUNS = RESULTS / "ladder"
+PAGE = RESULTS.parents[1] / "docs" / "evidence.md"
+TITLES = {
+    "baseline": "Baseline (BN)",
+    "sbn": "+SBN",
+    "cbn": "+CBN",
+    "cbn_sbn": "+CBN+SBN",
+    "cbn_sbn_dpl": "+CBN+SBN+DPL",
+}
+GROUPS = ("many", "medium", "few")
+
+
+class Setting(NamedTuple):
+    """What the runs of one table share."""
+
+    data: str
+    model: str
+    epochs: int
+    batch_size: int
+    lr: float
+    weight_decay: float
+
+    def __str__(self) -> str:
+        optim = f"batch {self.batch_size}, lr {self.lr:g}, weight decay {self.weight_decay:g}"
+        return f"{self.data}, {self.model}, {self.epochs} epochs, {optim}"
+
+
+Runs = dict[Setting, dict[tuple[str, str], dict[int, dict[str, Any]]]]
+
+
+def read_runs(folder: Path = RUNS) -> Runs:
+    """All runs by setting, by row and reading, by seed."""
+    runs: Runs = defaultdict(lambda: defaultdict(dict))
+    for file in sorted(folder.glob("*.json")):
+        record = json.loads(file.read_text())
+        s = record["settings"]
+        optim = s["optim"]["lr"], s["optim"]["weight_decay"]
+        setting = Setting(s["data"], s["model"]["name"], s["epochs"], s["batch_size"], *optim)
+        runs[setting][record["row"], record["reading"]][record["seed"]] = record
+    return runs
+
+
+def table(rows: dict[tuple[str, str], dict[int, dict[str, Any]]]) -> list[str]:
+    """One setting as Markdown: the baseline first, then by row as in the paper."""
+    base = _balanced(rows.get(("baseline", "none"), {}))
+    order = sorted(rows, key=lambda key: (list(TITLES).index(key[0]) if key[0] in TITLES else 99, key[1] != "none"))
+    groups = [
+        g for g in GROUPS if any(f"accuracy_{g}" in r["accuracy"] for runs in rows.values() for r in runs.values())
+    ]
+    names = ["Row", "Reading", "Seeds", "Balanced", *(g.title() for g in groups), "To the baseline", "95 % interval"]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for row, reading in order:
+        runs = rows[row, reading]
+        values = _balanced(runs)
+        cells = [TITLES.get(row, row), "" if reading == "none" else reading, str(len(values)), _spread(values.values())]
+        cells += [_spread([100 * run["accuracy"][f"accuracy_{g}"] for run in runs.values()]) for g in groups]
+        pairs = [values[seed] - base[seed] for seed in values if seed in base]
+        cells += ["", ""] if row == "baseline" and reading == "none" else _difference(pairs)
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _balanced(runs: dict[int, dict[str, Any]]) -> dict[int, float]:
+    return {seed: 100 * run["accuracy"]["balanced"] for seed, run in runs.items()}
+
+
+def _spread(values: Iterable[float]) -> str:
+    numbers = list(values)
+    mean = f"{statistics.fmean(numbers):.1f}"
+    return f"{mean} ± {statistics.stdev(numbers):.1f}" if len(numbers) > 1 else mean
+
+
+def _difference(pairs: list[float]) -> list[str]:
+    if not pairs:
+        return ["", ""]
+    mean = statistics.fmean(pairs)
+    if len(pairs) == 1:
+        return [f"{mean:+.1f}", ""]
+    half = student.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / math.sqrt(len(pairs))
+    return [f"{mean:+.1f}", f"{mean - half:+.1f} to {mean + half:+.1f}"]
+
+
+def saturation(runs: Runs, like: Setting) -> list[str]:
+    """The baseline of a setting at every number of epochs that was run."""
+    lines = ["| Epochs | Seeds | Balanced | To the row above |", "|---|---|---|---|"]
+    before: dict[int, float] = {}
+    for setting in sorted((s for s in runs if s._replace(epochs=0) == like._replace(epochs=0)), key=lambda s: s.epochs):
+        values = _balanced(runs[setting].get(("baseline", "none"), {}))
+        if values:
+            pairs = [values[seed] - before[seed] for seed in values if seed in before]
+            lines.append(f"| {setting.epochs} | {len(values)} | {_spread(values.values())} | {_difference(pairs)[0]} |")
+            before = values
+    return lines
+
+
+def fill(page: str, runs: Runs) -> str:
+    """The page with each table between its marks made anew."""
+    named = {str(setting): setting for setting in runs}
+
+    def made(match: re.Match[str]) -> str:
+        kind, name = match["kind"], match["name"]
+        if name not in named:
+            raise SystemExit(f"the page asks for {name!r}, of which there is no run; there are:\n" + "\n".join(named))
+        lines = table(runs[named[name]]) if kind == "table" else saturation(runs, named[name])
+        return "\n".join([f"<!-- {kind} {name} -->", "", *lines, "", "<!-- end -->"])
+
+    return re.sub(r"<!-- (?P<kind>table|saturation) (?P<name>[^>]+?) -->.*?<!-- end -->", made, page, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Fill the page, check it, or print all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="exit 1 if the page is not up to date")
+    parser.add_argument("--print", action="store_true", dest="show", help="print a table for every setting")
+    arguments = parser.parse_args()
+    runs = read_runs()
+    if arguments.show:
+        for setting, rows in runs.items():
+            print(f"\n{setting}\n", *table(rows), sep="\n")
+        return
+    old = PAGE.read_text()
+    new = fill(old, runs)
+    if arguments.check:
+        sys.exit(
+            0 if new == old else "docs/evidence.md is not made of these results; run python -m benchmarks.evidence"
+        )
+    PAGE.write_text(new)
+
+
+if __name__ == "__main__":
+    main()
