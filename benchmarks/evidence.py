@@ -32,6 +32,13 @@ TITLES = {
     "cbn": "+CBN",
     "cbn_sbn": "+CBN+SBN",
     "cbn_sbn_dpl": "+CBN+SBN+DPL",
+    "balanced_statistics": "BN, class-balanced statistics",
+    "bn_rs": "BN, DT+RS",
+    "bn_rw": "BN, DT+RW",
+    "bn_rs_rw": "BN, DT+RS+RW",
+    "cbn_rs": "compound BN, DT+RS",
+    "cbn_rw": "compound BN, DT+RW",
+    "cbn_rs_rw": "compound BN, DT+RS+RW",
 }
 GROUPS = ("many", "medium", "few")
 

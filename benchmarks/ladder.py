@@ -22,12 +22,21 @@ from typing import Any
 
 from benchmarks._record import RESULTS, write_result
 
+DECOUPLED = {"name": "decoupled", "norm_policy": "frozen"}
+BN = {"base": "erm", "base_settings": {"loss": "balanced_softmax"}}
 ROWS: dict[str, dict[str, Any]] = {
-    "baseline": {"compound": False, "split": False, "dual_path": False},
-    "sbn": {"compound": False, "split": True, "dual_path": False},
-    "cbn": {"compound": True, "split": False, "dual_path": False},
-    "cbn_sbn": {"compound": True, "split": True, "dual_path": False},
-    "cbn_sbn_dpl": {"compound": True, "split": True, "dual_path": True},
+    "baseline": {"name": "compound_bn", "compound": False, "split": False, "dual_path": False},
+    "sbn": {"name": "compound_bn", "compound": False, "split": True, "dual_path": False},
+    "cbn": {"name": "compound_bn", "compound": True, "split": False, "dual_path": False},
+    "cbn_sbn": {"name": "compound_bn", "compound": True, "split": True, "dual_path": False},
+    "cbn_sbn_dpl": {"name": "compound_bn", "compound": True, "split": True, "dual_path": True},
+    "balanced_statistics": {"name": "balanced_statistics"},
+    "bn_rs": DECOUPLED | BN | {"resample": True, "reweight": False},
+    "bn_rw": DECOUPLED | BN | {"resample": False, "reweight": True},
+    "bn_rs_rw": DECOUPLED | BN | {"resample": True, "reweight": True},
+    "cbn_rs": DECOUPLED | {"base": "compound_bn", "resample": True, "reweight": False},
+    "cbn_rw": DECOUPLED | {"base": "compound_bn", "resample": False, "reweight": True},
+    "cbn_rs_rw": DECOUPLED | {"base": "compound_bn", "resample": True, "reweight": True},
 }
 SPLIT_LOSS = {"split_loss_weight": 1.0}
 SOFT = {"temperature": "channels"}
@@ -45,6 +54,7 @@ READINGS: dict[str, dict[str, Any]] = {
     "temperature_similarity_half": SOFT | {"similarity_weight": 0.5},
     "random_temperature_4": {"component_init": "random", "temperature": 4.0},
     "late": {"start": 0.8},
+    "half_power": {"power": 0.5},
     "running": {"statistics": "running"},
     "literal": {"statistics": "running", "momentum": 0.9},
     "detached": {"detach_responsibilities": True},
@@ -76,12 +86,13 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
     """Train one run in this process and write its JSON."""
     import torch
 
+    import benchmarks._balanced_norm
     import benchmarks._reduced  # noqa: F401
     from longtail.evaluation import read_metrics
     from longtail.training import build_config, train
 
     torch.set_num_threads(1)
-    method = {"name": "compound_bn"} | ROWS[row] | (READINGS[reading] if row != "baseline" else {})
+    method = ROWS[row] | READINGS[reading]
     settings = {
         "data": data_name(arguments),
         "method": method,
@@ -120,7 +131,6 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
 def run_all(arguments: argparse.Namespace) -> None:
     """Run what has no JSON yet, as many at once as asked for."""
     jobs = list(itertools.product(arguments.rows, arguments.readings, arguments.seeds))
-    jobs = [job for job in jobs if job[0] != "baseline" or job[1] == arguments.readings[0]]
     waiting = [job for job in jobs if not (FOLDER / f"{job_name(arguments, *job)}.json").exists()]
     print(f"{len(jobs)} runs, of which {len(waiting)} are to be done, {arguments.jobs} at once", flush=True)
     running: dict[subprocess.Popen[bytes], tuple[str, str, int]] = {}

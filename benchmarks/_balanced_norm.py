@@ -1,0 +1,72 @@
+"""Batch norm whose statistics count rare classes more: a departure from the paper that the ladder tries out.
+
+    mean = Σ_i ω_i x_i / Σ_i ω_i,   var = Σ_i ω_i (x_i - mean)² / Σ_i ω_i,   ω_i = n_y^-power
+
+with n_y the training images of the class of x_i's image. Power 0 is batch norm; power 1 gives each class
+that is in the batch its equal say. Importing this registers the method `balanced_statistics`: the baseline
+(strong view, balanced softmax) with this in the place of each batch norm.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from longtail.losses import LOSSES
+from longtail.methods import METHODS, Method, MethodOutput
+from longtail.methods.base import Batch
+
+
+class WeightedBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm with a weight for each sample, to be set before each training pass."""
+
+    weights: Tensor | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise by the weighted moments while training, by the running ones in eval."""
+        if not self.training or self.weights is None:
+            return super().forward(x)
+        share = (self.weights / (self.weights.sum() * x.shape[2:].numel())).view(-1, 1, 1, 1)
+        mean = (share * x).sum((0, 2, 3))
+        centred = x - mean.view(1, -1, 1, 1)
+        var = (share * centred.square()).sum((0, 2, 3))
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.momentum is not None
+        with torch.no_grad():
+            self.running_mean.lerp_(mean, self.momentum)
+            self.running_var.lerp_(var, self.momentum)
+        scale = self.weight * (var + self.eps).rsqrt()
+        return torch.addcmul(self.bias.view(1, -1, 1, 1), centred, scale.view(1, -1, 1, 1))
+
+
+@METHODS.register("balanced_statistics")
+class BalancedStatistics(Method):
+    """The baseline with class-weighted statistics; see the module.
+
+    Args:
+        model: its batch norms are replaced.
+        class_counts: training images of each class.
+        power: how much rare classes count, 0 to 1.
+    """
+
+    sample_weights: Tensor
+
+    def __init__(self, model: nn.Module, class_counts: Sequence[int], *, power: float = 1.0) -> None:
+        super().__init__(model, class_counts, views=("strong",))
+        self.loss = LOSSES["balanced_softmax"](self.class_counts)
+        weights = torch.tensor(self.class_counts, dtype=torch.float32).pow(-power)
+        self.register_buffer("sample_weights", weights, persistent=False)
+        for module in list(model.modules()):
+            for name, norm in module.named_children():
+                if type(norm) is nn.BatchNorm2d:
+                    setattr(module, name, WeightedBatchNorm2d(norm.num_features))
+
+    def forward(self, batch: Batch) -> MethodOutput:
+        """One training step up to the loss."""
+        for module in self.model.modules():
+            if isinstance(module, WeightedBatchNorm2d):
+                module.weights = self.sample_weights[batch.target]
+        logits = self.model(self.views_of(batch)[0])
+        loss = self.loss(logits, batch.target)
+        return MethodOutput(loss, logits.detach(), {"classification": loss.detach()})
