@@ -88,9 +88,19 @@ def total_seconds(plan: Plan, estimates: Estimates) -> tuple[float, int]:
 
 
 def describe_method(config: RunConfig) -> str:
-    """A method and its switches in a few words."""
-    on = [name for name, value in config.method.items() if value is True]
-    return f"{config.method['name']} ({', '.join(on) or 'nothing on'})"
+    """A method with its switches and numbers.
+
+    Example:
+        >>> from longtail.training.config import build_config
+        >>> describe_method(build_config({"method": {"name": "compound_bn", "split": False, "components": 2}}))
+        'compound_bn (components=2)'
+    """
+    parts = [
+        name if value is True else f"{name}={value}"
+        for name, value in config.method.items()
+        if name not in ("name", "loss", "base_settings") and value is not False
+    ]
+    return f"{config.method['name']} ({', '.join(parts)})" if parts else config.method["name"]
 
 
 def in_words(seconds: float | None) -> str:

@@ -4,8 +4,8 @@ Layers, the upper ones first: what the user gave, `quick` of the table with that
 of its data set. `LONGTAIL_*` variables stay out of it, since a reproduction must not depend on them. Every run is on
 one device.
 
-Rows that become the same run, as all columns of a table do with `--data digits-lt`, are run once. The paper's number
-stands beside a row only while it is run on the paper's data set.
+Rows that become the same run, as all columns of a table do with `--data digits-lt`, are run once, as the first of
+them. The paper's number stands beside a row only while it is run on the paper's data set.
 """
 
 import dataclasses
@@ -102,25 +102,20 @@ def make_plan(
             raise UsageError(f"--set {name} cannot be used here", "", _INSTEAD[name])
     seeds = tuple(dict.fromkeys(seeds)) or SEEDS[budget]
     out = out or Path("runs") / "reproduce" / f"{table.name}-{budget}"
-    remarks, planned, known = [], [], set()
-    for entry in _choose(table, rows):
-        if entry.settings is None:
-            planned.append(PlannedEntry(entry))
-            continue
-        changed = _with_data(entry, given.get("data", entry.data))
-        runs = tuple(_plan_run(changed, seed, budget, out, given) for seed in seeds)
-        twin = repr(dataclasses.replace(runs[0].config, root=None))
-        if twin not in known:
-            known.add(twin)
-            planned.append(PlannedEntry(changed, runs))
-    ours = [item for item in planned if item.runs]
-    left_out = sum(entry.settings is not None for entry in _choose(table, rows)) - len(ours)
-    if left_out:
-        remarks.append(f"{left_out} rows are the same run as another with these settings, and are left out")
-    if "data" in given:
-        planned = [item for item in planned if item.runs or item.entry.data == given["data"]]
-        if not any(value is not None for item in ours for value in item.entry.paper.values()):
-            remarks.append(f"on {given['data']}, which the paper does not use here: there is no number to compare with")
+    chosen = _on(_choose(table, rows), given.get("data"))
+    planned: list[PlannedEntry] = []
+    known: set[str] = set()
+    for entry in chosen:
+        runs = () if entry.settings is None else tuple(_plan_run(entry, seed, budget, out, given) for seed in seeds)
+        names = {str(runs[0].folder), repr(runs[0].config)} if runs else {entry.source + entry.key}
+        if not names & known:
+            planned.append(PlannedEntry(entry, runs))
+        known |= names
+    remarks = []
+    if len(planned) < len(chosen):
+        remarks.append(f"{len(chosen) - len(planned)} rows are the same run as another here, and are left out")
+    if chosen and not any(entry.data == given.get("data", entry.data) for entry in _choose(table, rows)):
+        remarks.append(f"on {given['data']}, which the paper does not use here: there is no number to compare with")
     return Plan(table, budget, seeds, out, tuple(planned), tuple(remarks))
 
 
@@ -172,11 +167,16 @@ def _choose(table: Table, rows: Sequence[str]) -> list[Entry]:
     return [entry for entry in table.entries if not rows or any(entry.matches(pattern) for pattern in rows)]
 
 
-def _with_data(entry: Entry, data: str) -> Entry:
-    """The entry on another data set, of which the paper says nothing."""
-    if data == entry.data:
-        return entry
-    return dataclasses.replace(entry, data=data, paper=dict.fromkeys(entry.paper), notes=())
+def _on(entries: list[Entry], data: str | None) -> list[Entry]:
+    """The entries on `data`; if there are none, those that are run, moved to it, of which the paper says nothing."""
+    if data is None:
+        return entries
+    there = [entry for entry in entries if entry.data == data]
+    return there or [
+        dataclasses.replace(entry, data=data, paper=dict.fromkeys(entry.paper), notes=())
+        for entry in entries
+        if entry.settings is not None
+    ]
 
 
 def _plan_run(entry: Entry, seed: int, budget: str, out: Path, given: Mapping[str, Any]) -> PlannedRun:
