@@ -1,6 +1,7 @@
 """`longtail reproduce`, with real runs on the digits."""
 
 import json
+import os
 import shlex
 import shutil
 import signal
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from longtail.cli import run
 from longtail.cli.reproduce import _needs
@@ -59,7 +61,7 @@ def test_what_is_finished_is_not_repeated_and_the_table_alone_is_the_same(
     page, content = ((reproduced / f"reproduction.{kind}").read_text() for kind in ("md", "json"))
     assert run(command(reproduced, "--seeds", "0", "1")) == 0
     said = capsys.readouterr()
-    assert "4 runs, about done" in said.err
+    assert "all 4 runs are finished" in said.err
     assert "timing" not in said.err
     (reproduced / "reproduction.md").unlink()
     (reproduced / "reproduction.json").unlink()
@@ -172,6 +174,21 @@ def test_a_run_that_diverges_gives_its_exit_code(tmp_path: Path, capsys: pytest.
     arguments = ["--set", "optim.lr=1e30", "--rows", "baseline"]
     assert run(command(tmp_path, *arguments, epochs=3)) == 5
     assert "failed: the loss is" in capsys.readouterr().out
+
+
+def test_ctrl_c_is_heard_while_the_time_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = torch.optim.SGD.step
+
+    def interrupted(self: torch.optim.SGD, *rest: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *rest)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", interrupted)
+    assert run(command(tmp_path / "out")) == 130
+    assert "stopped before the first run" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 SWITCHES = {"method": {"name": "compound_bn", "compound": False, "split": False, "dual_path": False}}

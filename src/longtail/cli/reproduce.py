@@ -174,12 +174,16 @@ def _announce(plan: "Plan", estimates: "Estimates", *, dry: bool, as_json: bool)
             shown = f"needs {planned.entry.data}" if estimates.missing(planned.runs[0]) else in_words(time)
             rows.append((planned.entry.name, planned.entry.data, str(len(planned.runs)), shown))
     print_table(("row", "data", "runs", "time"), rows, stderr=not dry)
-    aside = f"; {unknown} runs not counted" if unknown else ""
     stream = sys.stdout if dry else sys.stderr
     print("\n".join(how_it_was_made(plan)), file=stream)
     if dry:
         print("\n".join(command_of(run) for run in plan.runs))
-    print(f"{len(plan.runs)} runs, about {in_words(total)} from a few steps of each kind here{aside}", file=stream)
+    if total == 0 and not unknown:
+        print(f"all {len(plan.runs)} runs are finished", file=stream)
+        return
+    aside = f"; {unknown} runs not counted" if unknown else ""
+    left = f"{len(plan.runs)} runs, about {in_words(total)} left" if total else f"{len(plan.runs)} runs"
+    print(f"{left}, from a few steps of each kind here{aside}", file=stream)
 
 
 def _list(plans: "list[Plan]", *, as_json: bool) -> int:

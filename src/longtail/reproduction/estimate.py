@@ -14,6 +14,7 @@ from longtail.reproduction.plan import Plan, PlannedRun
 from longtail.training.assembly import find_method, open_data
 from longtail.training.config import RunConfig
 from longtail.training.run_folder import RunFolder
+from longtail.training.stopping import StoppedError
 from longtail.training.timing import Speed, measure_speed
 
 
@@ -68,6 +69,8 @@ class Estimates:
                 self._speeds[kind] = measure_speed(plain, data)
             except UsageError:
                 raise
+            except StoppedError as error:
+                raise StoppedError(error.reason, "stopped before the first run") from error
             except LongtailError:  # too large, or it diverges: the run itself will say so
                 self._speeds[kind] = None
         return self._speeds[kind]
