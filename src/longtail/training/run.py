@@ -28,6 +28,7 @@ from longtail.training.mixture import describe_mixture
 from longtail.training.results import write_results
 from longtail.training.resuming import check_settings
 from longtail.training.run_folder import RunFolder, next_folder
+from longtail.training.stopping import MemoryFullError
 from longtail.training.watcher import Watcher
 
 _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -104,7 +105,7 @@ def train(
     try:
         training.run()
     except LongtailError as error:
-        if fabric.is_global_zero:
+        if fabric.is_global_zero or isinstance(error, MemoryFullError):  # which any rank may have alone
             folder.log(str(error))
         raise
     except Exception:
