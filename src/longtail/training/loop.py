@@ -33,7 +33,7 @@ from longtail.methods import Method, MethodOutput
 from longtail.training.assembly import Parts, evaluation_loader, training_loader, workers_for
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
 from longtail.training.config import RunConfig
-from longtail.training.mixture import mixture_row
+from longtail.training.mixture import mixture_row, record_due, record_mixture
 from longtail.training.optimisation import build_average, build_optimizer, learning_rate, reseed, set_learning_rate
 from longtail.training.pieces import Pieces, cut
 from longtail.training.run_folder import RunFolder
@@ -52,7 +52,7 @@ _WORKER_LIVES = 3
 
 @dataclass
 class Progress:
-    """Where the training stands, and the sums of the epoch under way."""
+    """Where the training stands, the sums of the epoch under way, and what is known of those before."""
 
     epoch: int = 0
     batch: int = 0
@@ -61,6 +61,7 @@ class Progress:
     correct: int = 0
     images: int = 0
     rows: list[Row] = field(default_factory=list)
+    mixtures: list[str] = field(default_factory=list)
 
 
 class Training:
@@ -206,6 +207,9 @@ class Training:
         if last or (progress.epoch + 1) % every == 0:
             row |= self._measure(self.parts.data.val if split == "val" else self.parts.data.test, split)
             row |= mixture_row(self.evaluated_model)
+            if self._is_first_rank and record_due(progress.epoch + 1, epochs=config.epochs, every=every):
+                model, device = self.evaluated_model, self.fabric.device
+                progress.mixtures += record_mixture(model, self.parts, device, epoch=progress.epoch + 1)
         progress.rows.append(row)
         progress.epoch, progress.batch = progress.epoch + 1, 0
         progress.loss_sum, progress.correct, progress.images = 0.0, 0, 0
@@ -273,6 +277,7 @@ class Training:
                 **vars(progress),
                 **sums,
                 "rows": [dict(row) for row in progress.rows],
+                "mixtures": list(progress.mixtures),
             },
             "pieces": self._pieces.number,
             "method": self.method.state_dict(),
