@@ -1,8 +1,8 @@
 """Keep the memory that a step frees for the next step.
 
 glibc hands large freed blocks back to the system and asks for them again: each page is then faulted in and zeroed anew,
-at every step. A dual-path step of ResNet-32 (batch 128) faults 20,000 to 30,000 times, which takes a tenth of its time
-on two cores; a plain step stays just below the limit and not once. The peak is the same either way.
+at every step. A dual-path step of ResNet-32 (batch 128) faults 20,000 to 30,000 times, which takes 8 % of its time on
+two cores; a plain step stays below the limit and faults not once. The peak is the same either way.
 """
 
 import ctypes
