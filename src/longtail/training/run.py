@@ -28,6 +28,7 @@ from longtail.training.exported_model import save_model
 from longtail.training.finished_run import open_run
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import Training
+from longtail.training.memory import keep_freed_memory
 from longtail.training.mixture import describe_mixture
 from longtail.training.results import write_results
 from longtail.training.resuming import check_settings
@@ -141,6 +142,7 @@ def train(
 
 def launch(config: RunConfig) -> Fabric:
     """Fabric for this process: alone, started by torchrun or SLURM, or starting further processes itself."""
+    keep_freed_memory()
     elastic = "TORCHELASTIC_RUN_ID" in os.environ
     devices: int | str = config.devices
     nodes = 1
