@@ -3,8 +3,7 @@
     mean = Σ_i ω_i x_i / Σ_i ω_i,   var = Σ_i ω_i (x_i - mean)² / Σ_i ω_i,   ω_i = n_y^-power
 
 with n_y the training images of the class of x_i's image. Power 0 is batch norm; power 1 gives each class
-that is in the batch its equal say. Importing this registers the method `balanced_statistics`: the baseline
-(strong view, balanced softmax) with this in the place of each batch norm.
+that is in the batch its equal say.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from longtail.losses import LOSSES
-from longtail.methods import METHODS, Method, MethodOutput
+from longtail.methods import Method, MethodOutput
 from longtail.methods.base import Batch
 
 
@@ -40,7 +39,6 @@ class WeightedBatchNorm2d(nn.BatchNorm2d):
         return torch.addcmul(self.bias.view(1, -1, 1, 1), centred, scale.view(1, -1, 1, 1))
 
 
-@METHODS.register("balanced_statistics")
 class BalancedStatistics(Method):
     """The baseline with class-weighted statistics; see the module.
 

@@ -8,11 +8,9 @@ first and stands in the place of the test, and the long tail is drawn from the r
 the original where there are as many. So readings are chosen on balanced images that no table of results is made of.
 The digits, of which there are few, hold out a fifth, another one for each seed.
 
-`cifar10-lt-fifth` has a fifth of CIFAR-10-LT's images a class: 1,000 ... 10 at imbalance 100. A small network then
+`-fifth` has a fifth of CIFAR-10-LT's images a class: 1,000 ... 10 at imbalance 100. A small network then
 reaches within minutes the state that a large one reaches on the whole set after hundreds of epochs: it fits what it
 has, and what is left is generalisation.
-
-Importing this registers the sets.
 """
 
 from dataclasses import dataclass
@@ -77,11 +75,15 @@ def _halved(part: ArrayImages | FileList) -> ArrayImages:
     return ArrayImages(np.rint(cells.mean(axis=(2, 4))).astype(np.uint8), part.targets)
 
 
-for _validate in (False, True):
-    _fifth = Variant(CIFAR10_LT, halve=True, hold_out=0.1 * _validate, share=0.2)
-    DATASETS.register(f"cifar10-lt-fifth-16px{'-val' * _validate}")(_fifth)
+VARIANTS = {"digits-lt-val": Variant(DIGITS_LT, halve=False, hold_out=0.2, fixed=False)}
 for _cifar in (CIFAR10_LT, CIFAR100_LT):
-    DATASETS.register(f"{_cifar.name}-val")(Variant(_cifar, halve=False, hold_out=0.1))
-    DATASETS.register(f"{_cifar.name}-16px")(Variant(_cifar, halve=True))
-    DATASETS.register(f"{_cifar.name}-16px-val")(Variant(_cifar, halve=True, hold_out=0.1))
-DATASETS.register("digits-lt-val")(Variant(DIGITS_LT, halve=False, hold_out=0.2, fixed=False))
+    VARIANTS[f"{_cifar.name}-val"] = Variant(_cifar, halve=False, hold_out=0.1)
+    for _suffix, _hold_out in (("", 0.0), ("-val", 0.1)):
+        VARIANTS[f"{_cifar.name}-16px{_suffix}"] = Variant(_cifar, halve=True, hold_out=_hold_out)
+        VARIANTS[f"{_cifar.name}-fifth-16px{_suffix}"] = Variant(_cifar, halve=True, hold_out=_hold_out, share=0.2)
+
+
+def register() -> None:
+    """Let `open_dataset`, and so a run, find the sets by their names."""
+    for name, variant in VARIANTS.items():
+        DATASETS.register(name)(variant)

@@ -86,12 +86,15 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
     """Train one run in this process and write its JSON."""
     import torch
 
-    import benchmarks._balanced_norm
-    import benchmarks._reduced  # noqa: F401
+    from benchmarks import _reduced
+    from benchmarks._balanced_norm import BalancedStatistics
     from longtail.evaluation import read_metrics
+    from longtail.methods import METHODS
     from longtail.training import build_config, train
 
     torch.set_num_threads(1)
+    _reduced.register()
+    METHODS.register("balanced_statistics")(BalancedStatistics)
     method = ROWS[row] | READINGS[reading]
     settings = {
         "data": data_name(arguments),

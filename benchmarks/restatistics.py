@@ -14,7 +14,7 @@ import yaml
 from safetensors.torch import load_file
 from torch.nn.modules.batchnorm import _BatchNorm
 
-import benchmarks._reduced  # noqa: F401
+from benchmarks import _reduced
 from benchmarks._record import write_result
 from longtail.data.pipeline import train_loader
 from longtail.nn import CompoundBatchNorm
@@ -59,6 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
+    _reduced.register()
     config = build_config(yaml.safe_load((run / "config.yaml").read_text()))
     parts = assemble(config)
     trained = load_file(next((run / "model").glob("*.safetensors")))

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks._reduced import Variant
+from benchmarks._reduced import VARIANTS, Variant
 from longtail.data import open_dataset
 from longtail.data.datasets.digits import DIGITS_LT
 from longtail.data.images import ArrayImages
@@ -18,15 +18,16 @@ def _as_set(images: object) -> set[bytes]:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_held_out_images_come_from_training_and_are_not_trained_on(seed: int) -> None:
-    chosen_by, published = open_dataset("digits-lt-val:10", seed=seed), open_dataset("digits-lt:10", seed=seed)
-    held_out = _as_set(chosen_by.test)
-    assert not held_out & _as_set(chosen_by.train)
+    chosen_by, published = VARIANTS["digits-lt-val"].find(Path(), 10, seed), open_dataset("digits-lt:10", seed=seed)
+    held_out = _as_set(chosen_by.splits["test"])
+    assert not held_out & _as_set(chosen_by.splits["train"])
     assert not held_out & _as_set(published.test)
-    assert np.bincount(chosen_by.test.targets).tolist() == [24] * 10
+    assert np.bincount(chosen_by.splits["test"].targets).tolist() == [24] * 10
 
 
 def test_classes_keep_their_counts_where_enough_images_are_left() -> None:
-    assert list(open_dataset("digits-lt-val:10").class_counts) == [96, 92, 71, 55, 43, 33, 25, 20, 15, 12]
+    found = VARIANTS["digits-lt-val"].find(Path(), 10, 0)
+    assert np.bincount(found.splits["train"].targets).tolist() == [96, 92, 71, 55, 43, 33, 25, 20, 15, 12]
 
 
 def test_a_share_thins_all_classes_alike() -> None:

@@ -7,9 +7,10 @@ import pytest
 from longtail.training.memory import keep_freed_memory
 
 FAULTS = """
-import resource, sys, torch
+import ctypes, resource, sys, torch
 from longtail.training.memory import keep_freed_memory
 
+ctypes.CDLL(None).mallopt(-3, 1 << 20)  # M_MMAP_THRESHOLD: what is freed goes back to the system, as it may at any time
 if "keep" in sys.argv:
     assert keep_freed_memory()
 
@@ -34,8 +35,9 @@ def page_faults(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     reason="the C library is not glibc",
 )
 def test_a_later_step_takes_the_memory_of_an_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert page_faults(monkeypatch) > 1000
-    assert page_faults(monkeypatch, "keep") < 100
+    fresh = page_faults(monkeypatch)
+    assert fresh >= 40  # a fault a block with huge pages, a thousand with small ones
+    assert page_faults(monkeypatch, "keep") < fresh / 10
 
 
 @pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"])
