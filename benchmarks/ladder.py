@@ -63,6 +63,8 @@ READINGS: dict[str, dict[str, Any]] = {
     "split_loss": SPLIT_LOSS,
     "last_stage": {"layers": ["stage3"]},
     "temperature_split_loss": SOFT | SPLIT_LOSS,
+    "temperature_interleaved": SOFT | {"group_scheme": "interleaved"},
+    "temperature_interleaved_split_loss": SOFT | SPLIT_LOSS | {"group_scheme": "interleaved"},
     "temperature_last_stage": SOFT | {"layers": ["stage3"]},
 }
 FOLDER = RESULTS / "ladder"
