@@ -2,9 +2,9 @@
 
     python -m benchmarks.kill_and_resume --kills 50
 
-Weights, buffers, metrics and predictions must be the same to the bit. Each run is a process of its own, forked from
-this one after the imports, so that many kills take minutes; the moment is drawn from the whole duration of a run, the
-writing of checkpoints included.
+Weights, buffers, metrics, predictions and what was seen of the mixtures must be the same to the bit. Each run is a
+process of its own, forked from this one after the imports, so that many kills take minutes; the moment is drawn from
+the whole duration of a run, the writing of checkpoints included.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import torch
 from benchmarks._record import write_result
 from longtail.training import build_config, train
 
-COMPARED = ("model/model.safetensors", "metrics.csv", "predictions.csv")
+COMPARED = ("model/model.safetensors", "metrics.csv", "predictions.csv", "model/diagnostics.json")
 SETTINGS = {
     "data": "digits-lt:10",
     "model": {"name": "resnet8"},

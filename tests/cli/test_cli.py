@@ -23,6 +23,8 @@ QUICK = [
     (["export", "run", "--format", "pickle"], 2),
     (["report"], 2),
     (["evaluate", "run", "--shots", "many"], 2),
+    (["reproduce", "--help"], 0),
+    (["reproduce", "component"], 2),
 ]
 
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from scipy.spatial.distance import pdist, squareform
 from scipy.stats import entropy
 
 from longtail.evaluation import MixtureLayer
-from longtail.evaluation.mixture import collapse_sentence
 
 APART = ((0.0, 1.0), (1.0, 0.0))
 HEALTHY = MixtureLayer("bn1", (0.6, 0.4), APART)
@@ -26,12 +26,22 @@ def test_one_component_is_no_collapse() -> None:
     single = MixtureLayer("x", (1.0,), ((0.0,),))
     assert single.collapse is None
     assert single.nearest is None
+    assert single.mean_distance is None
 
 
-def test_all_layers_make_one_sentence() -> None:
-    assert collapse_sentence((HEALTHY,)) == "No layer has collapsed."
-    assert collapse_sentence((HEALTHY, ONE_HEAVY)) == "1 of 2 layers have collapsed."
-    assert collapse_sentence((ONE_HEAVY, THE_SAME)).startswith("Every layer has collapsed")
+def test_the_mean_distance_is_that_of_the_pairs() -> None:
+    points = np.random.default_rng(0).normal(size=(4, 3))
+    matrix = tuple(tuple(row) for row in squareform(pdist(points, "cityblock") / 3).tolist())
+    layer = MixtureLayer("x", (0.25,) * 4, matrix)
+    assert layer.mean_distance == pytest.approx(pdist(points, "cityblock").mean() / 3)
+    assert layer.nearest == pytest.approx(pdist(points, "cityblock").min() / 3)
+
+
+def test_the_use_by_a_group_is_the_mean_over_its_classes_that_were_seen() -> None:
+    layer = MixtureLayer("x", (0.5, 0.5), APART, ((0.2, 0.8), None, (0.6, 0.4)))
+    assert layer.use_by([0, 1, 2]) == pytest.approx((0.4, 0.6))
+    assert layer.use_by([2, 7]) == (0.6, 0.4)
+    assert layer.use_by([1]) is None
 
 
 def test_numbers_that_do_not_fit_are_refused() -> None:

@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from longtail.nn import CompoundBatchNorm2d, class_groups, convert_batch_norm, split_path
 
@@ -23,6 +24,23 @@ def test_each_sample_is_normalised_by_the_component_of_its_group() -> None:
     for j in (0, 1):
         expected = nn.BatchNorm2d(6)(features[j == GROUPS]).relu()
         torch.testing.assert_close(y[j == GROUPS], expected)
+
+
+def test_split_statistics_running_normalises_by_the_buffers_and_still_updates_them() -> None:
+    norm = CompoundBatchNorm2d(3, components=2, split_statistics="running")
+    with torch.no_grad():
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    mean, var = norm.running_mean.clone(), norm.running_var.clone()
+    x, groups = torch.randn(6, 3, 4, 4), torch.tensor([0, 1, 1, 0, 1, 1])
+    with split_path(norm, groups):
+        y = norm(x)
+    expected = [F.batch_norm(x[i : i + 1], mean[j], var[j]) for i, j in enumerate(groups.tolist())]
+    torch.testing.assert_close(y, torch.cat(expected), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(norm.running_mean[1], mean[1].lerp(x[groups == 1].mean((0, 2, 3)), 0.1))
+    by_batch = CompoundBatchNorm2d(3, components=2)
+    by_batch.load_state_dict(norm.state_dict())
+    torch.testing.assert_close(norm(x), by_batch(x))
 
 
 def test_it_parts_equal_components() -> None:

@@ -60,6 +60,13 @@ def test_a_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
     assert caught.value.exit_code == 3
 
 
+def test_bytes_that_are_no_checkpoint_are_called_broken(tmp_path: Path) -> None:
+    for content in (b"broken", b"\x80\x02", b"PK\x03\x04", b"\0" * 64):
+        (tmp_path / "last.ckpt").write_bytes(content)
+        with pytest.raises(DataError, match="broken"):
+            load_checkpoint(tmp_path)
+
+
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     torch.save({"format": 99}, tmp_path / "last.ckpt")
     with pytest.raises(DataError, match="format 1, got 99"):

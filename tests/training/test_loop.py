@@ -13,6 +13,7 @@ from longtail._errors import LongtailError
 from longtail.evaluation import read_metrics
 from longtail.methods import METHODS, Method, MethodOutput
 from longtail.training import RunConfig, Watcher, build_config, load_run, train
+from longtail.training.memory_notes import write_note
 from longtail.training.stopping import DivergedError, MemoryFullError, StoppedError
 
 SETTINGS: dict[str, Any] = {
@@ -229,6 +230,16 @@ def test_a_batch_that_never_fits_ends_the_run(
     ) as caught:
         train(config(method={"name": "faulty"}), out=tmp_path / "run")
     assert caught.value.exit_code == 4
+
+
+def test_a_resumed_run_takes_the_pieces_that_a_rank_noted(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(ConnectionResetError):
+        train(config(checkpoint_steps=1), out=out, watcher=Interrupt(2, fail))
+    write_note(out, 1, 2)
+    train(config(), out=out, resume=True)
+    assert torch.load(out / "last.ckpt", weights_only=True)["pieces"] == 2
+    assert {path.name for path in out.iterdir()} == FILES
 
 
 def test_accumulation_gives_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:

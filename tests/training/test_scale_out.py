@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -12,7 +13,9 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
+from benchmarks.kill_and_resume import differences
 from longtail.evaluation import read_metrics
+from longtail.training.memory_notes import write_note
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 SETTINGS = [
@@ -30,13 +33,22 @@ SETTINGS = [
 ]
 # Ranks differ from one process by the order of sums, and training spreads that: few and small steps keep it small.
 EPOCHS = 3
+SHORT_OF_MEMORY = (str(Path(__file__).with_name("short_of_memory.py")),)
 
 
-def start(*launcher: str, out: Path, log: Path) -> subprocess.Popen[bytes]:
-    settings = [*SETTINGS, "--epochs", str(EPOCHS), "--out", str(out), "--resume", "auto"]
-    command = [*launcher, "-m", "longtail", "train", *settings]
+def start(
+    *launcher: str,
+    out: Path,
+    log: Path,
+    program: Sequence[str] = ("-m", "longtail"),
+    epochs: int = EPOCHS,
+    more: Sequence[str] = (),
+    **env: str,
+) -> subprocess.Popen[bytes]:
+    settings = [*SETTINGS, "--epochs", str(epochs), "--out", str(out), "--resume", "auto", *more]
+    command = [*launcher, *program, "train", *settings]
     with log.open("wb") as file:
-        return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, stdout=file, stderr=file)
+        return subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"} | env, stdout=file, stderr=file)
 
 
 def finish(process: subprocess.Popen[bytes], log: Path) -> None:
@@ -101,3 +113,31 @@ def test_two_nodes_with_their_own_rendezvous_train_as_one_process(alone: Path, t
     for n, node in enumerate(nodes):
         finish(node, tmp_path / f"{n}.txt")
     assert_same_training(tmp_path / "run", alone)
+
+
+def test_ranks_of_which_one_runs_out_of_memory_agree_on_smaller_pieces(tmp_path: Path) -> None:
+    out, expected, log = tmp_path / "run", tmp_path / "expected", tmp_path / "log.txt"
+    ranks = [*TORCHRUN, "--standalone", "--nproc-per-node=2"]
+    # 32 images a rank do not fit, 16 do.
+    process = start(*ranks, "--max-restarts=1", out=out, log=log, program=SHORT_OF_MEMORY, epochs=1, ROOM="20")
+    finish(process, log)
+    said = (out / "log.txt").read_text()
+    assert "rank 1 is out of memory with 64 images a batch\n" in said
+    assert f"torchrun starts all ranks again; with --out {out} --resume auto they go on in 2 pieces" in said
+    assert "this is a fault of longtail" not in log.read_text()
+    assert not list(out.glob("pieces.*"))
+    finish(start(*ranks, out=expected, log=log, epochs=1, more=["--set", "optim.accumulate=2"]), log)
+    assert differences(expected, out) == []
+
+
+def test_ranks_that_run_out_of_memory_in_the_smallest_pieces_stop(tmp_path: Path) -> None:
+    out, log = tmp_path / "run", tmp_path / "log.txt"
+    out.mkdir()
+    write_note(out, 1, 4)  # as two starts would have left it
+    ranks = [*TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
+    process = start(*ranks, out=out, log=log, program=SHORT_OF_MEMORY, ROOM="0")
+    assert process.wait(timeout=240) != 0
+    assert "they go on in 8 pieces" in log.read_text()
+    assert "rank 1 is out of memory with 64 images a batch in 8 pieces\n" in log.read_text()
+    assert "use --batch-size 32, a smaller --image-size, or a smaller --model" in log.read_text()
+    assert "exitcode  : 4" in log.read_text()  # torchrun's own is always 1

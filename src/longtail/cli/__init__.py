@@ -27,6 +27,7 @@ COMMANDS = {
     "report": ("longtail.cli.report:report", "Build the report of a run again, or compare several runs."),
     "predict": ("longtail.cli.predict:predict", "Label images with the model of a run."),
     "export": ("longtail.cli.export:export", "Write the model of a run for use elsewhere."),
+    "reproduce": ("longtail.cli.reproduce:reproduce", "Run the paper's tables and figures again, ours beside theirs."),
     "data": ("longtail.cli.data:app", "Fetch data sets."),
 }
 

@@ -5,6 +5,32 @@ from types import TracebackType
 from typing import Self
 
 
+class Status:
+    """What is being done: one changing line on a terminal, plain lines elsewhere."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=sys.stderr)
+        self._status = self._console.status("")
+
+    def say(self, message: str) -> None:
+        """Show it."""
+        if self._console.is_terminal:
+            self._status.update(message)
+            self._status.start()
+        else:
+            print(message, file=sys.stderr)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._status.stop()
+
+
 class Screen:
     """A progress bar on a terminal, plain lines elsewhere. It is a `Report` for fetches.
 

@@ -1,5 +1,7 @@
-"""Numbers as a few lines of text."""
+"""Numbers as a few lines of text, or as a table."""
 
+import sys
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,3 +21,26 @@ def accuracy_lines(found: "Evaluation") -> list[str]:
         else:
             lines.append(f"{name:10}{estimate.value:9.1%}  {estimate.low:.1%} to {estimate.high:.1%}")
     return lines
+
+
+# Columns of these names hold numbers.
+_NUMBERS = frozenset({"paper", "ours", "difference", "runs", "seeds", "time"})
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool = False) -> None:
+    """Print rows under a header, numbers to the right; on a terminal as wide as it is, elsewhere without a limit."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(file=sys.stderr if stderr else sys.stdout)
+    if not console.is_terminal:
+        console = Console(file=console.file, width=1000)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in header:
+        numbers = name in _NUMBERS
+        table.add_column(name, justify="right" if numbers else "left", no_wrap=numbers)
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))  # Text: brackets are no markup
+    console.print(table)

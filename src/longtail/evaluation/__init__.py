@@ -8,6 +8,7 @@ from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison, compare_runs
 from longtail.evaluation.mistakes import surest_mistakes
 from longtail.evaluation.mixture import MixtureLayer
+from longtail.evaluation.mixture_history import MixtureRecord
 from longtail.evaluation.posthoc import Choice, adjust_logits, choose_tau, fit_temperature, scale_temperature
 from longtail.evaluation.predictions import Predictions, read_predictions, write_predictions
 from longtail.evaluation.result import ClassResult, Evaluation, GroupResult
@@ -23,6 +24,7 @@ __all__ = [
     "Evaluation",
     "GroupResult",
     "MixtureLayer",
+    "MixtureRecord",
     "Predictions",
     "ShiftedAccuracy",
     "adjust_logits",

@@ -1,7 +1,7 @@
 """What the components of a compound batch normalization layer do, as a report shows it.
 
-The numbers are recorded while training, by whoever holds the model; this module only describes them. With
-priors τ_j of M components,
+The numbers are recorded while training, by whoever holds the model; this module only describes them, and
+`mixture_history` how they change. With priors τ_j of M components,
 
     effective components = exp(−Σ_j τ_j log τ_j),   1 (one has all the mass) ... M (all the same)
 
@@ -10,6 +10,7 @@ all components are the same.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 MASS_OF_ONE = 1.05
@@ -69,12 +70,13 @@ class MixtureLayer:
             return "collapsed: all components are the same"
         return None
 
+    @property
+    def mean_distance(self) -> float | None:
+        """The mean over pairs of components; None with one component."""
+        pairs = [d for i, row in enumerate(self.distances) for d in row[i + 1 :]]
+        return sum(pairs) / len(pairs) if pairs else None
 
-def collapse_sentence(layers: tuple[MixtureLayer, ...]) -> str:
-    """One sentence over all layers."""
-    collapsed = sum(layer.collapse is not None for layer in layers)
-    if not collapsed:
-        return "No layer has collapsed."
-    if collapsed == len(layers):
-        return "Every layer has collapsed: the mixture does no more than plain batch normalization."
-    return f"{collapsed} of {len(layers)} layers have collapsed."
+    def use_by(self, classes: Iterable[int]) -> tuple[float, ...] | None:
+        """The mean use of each component over those of `classes` that were seen; None if none was."""
+        rows = [row for k in classes if k < len(self.usage) and (row := self.usage[k]) is not None]
+        return tuple(sum(column) / len(rows) for column in zip(*rows, strict=True)) if rows else None

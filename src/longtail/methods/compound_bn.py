@@ -70,6 +70,7 @@ class CompoundBN(Method):
             equal, so the network computes what it would with batch norm; each of the M affine sets gets 1/M of the
             gradient.
         statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running".
+        split_statistics: of the layers, the same for the split path; None takes `statistics`.
         momentum: of the layers; None: each batch norm's own.
         temperature: of the layers; a number or "channels".
         detach_responsibilities: of the layers.
@@ -104,6 +105,7 @@ class CompoundBN(Method):
         layers: Sequence[str] | None = None,
         start: float = 0.0,
         statistics: Literal["batch", "running"] = "batch",
+        split_statistics: Literal["batch", "running"] | None = None,
         momentum: float | None = None,
         temperature: float | Literal["channels"] = 1.0,
         detach_responsibilities: bool = False,
@@ -132,6 +134,7 @@ class CompoundBN(Method):
                 layers=layers,
                 momentum=momentum,
                 statistics=statistics,
+                split_statistics=split_statistics,
                 temperature=temperature,
                 detach_responsibilities=detach_responsibilities,
                 component_init=component_init,

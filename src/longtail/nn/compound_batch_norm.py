@@ -33,6 +33,8 @@ class CompoundBatchNorm(nn.Module):
         affine: whether there are `weight` and `bias`, (M, C).
         statistics: what normalises while training, "batch" (the batch's moments, with gradient, as in batch norm) or
             "running" (the buffers, without gradient, as in the paper's Algorithm 2).
+        split_statistics: the same for the split path; None takes `statistics`. A rare class group has one or two images
+            in a batch, whose moments say little of it: "running" normalises them by what was gathered before.
         temperature: divides the log-density in the responsibilities; "channels" stands for C. 1 is the paper's.
         detach_responsibilities: whether the responsibilities are constants in the backward pass.
         component_init: "equal" components make the layer identical to batch norm until the split path parts them;
@@ -73,6 +75,7 @@ class CompoundBatchNorm(nn.Module):
         momentum: float | None = 0.1,
         affine: bool = True,
         statistics: StatisticsSource = "batch",
+        split_statistics: StatisticsSource | None = None,
         temperature: float | Literal["channels"] = 1.0,
         detach_responsibilities: bool = False,
         component_init: ComponentInit = "equal",
@@ -87,7 +90,9 @@ class CompoundBatchNorm(nn.Module):
         for name, value in (("num_features", num_features), ("components", components)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        split_statistics = statistics if split_statistics is None else split_statistics
         _one_of("statistics", statistics, ("batch", "running"))
+        _one_of("split_statistics", split_statistics, ("batch", "running"))
         _one_of("component_init", component_init, ("equal", "random"))
         _one_of("affine_init", affine_init, ("identity", "matched"))
         if momentum is not None and not 0 <= momentum <= 1:
@@ -104,6 +109,7 @@ class CompoundBatchNorm(nn.Module):
         self.momentum = momentum
         self.affine = affine
         self.statistics: StatisticsSource = statistics
+        self.split_statistics: StatisticsSource = split_statistics
         self.temperature: float | Literal["channels"] = temperature
         self.detach_responsibilities = detach_responsibilities
         self.component_init: ComponentInit = component_init
@@ -163,9 +169,10 @@ class CompoundBatchNorm(nn.Module):
         temperature = float(self.num_features) if self.temperature == "channels" else self.temperature
         training = self.training
         groups = self._groups if training else None
+        source = self.statistics if groups is None else self.split_statistics
         options = Options(
             training=training,
-            batch_statistics=training and self.statistics == "batch",
+            batch_statistics=training and source == "batch",
             eps=self.eps,
             temperature=temperature,
             detach_responsibilities=self.detach_responsibilities or groups is not None,
@@ -226,6 +233,8 @@ class CompoundBatchNorm(nn.Module):
             f"momentum={self.momentum}",
             f"statistics={self.statistics!r}",
         ]
+        if self.split_statistics != self.statistics:
+            parts.append(f"split_statistics={self.split_statistics!r}")
         if not self.affine:
             parts.append("affine=False")
         if self.temperature != 1:

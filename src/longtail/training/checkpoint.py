@@ -66,7 +66,8 @@ def read_checkpoint(file: Path) -> Checkpoint:
             code="broken-checkpoint",
             paths=[str(file)],
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        # A damaged pickle may fail in any of these ways.
         raise DataError(
             f"{file} is broken: {_first_line(error)}",
             "it may have been cut off",

@@ -1,7 +1,7 @@
 """`model/diagnostics.json`: what a report shows and only the training can tell, so that the folder alone rebuilds it.
 
-It holds the problems found in the data, the mixture components of compound batch norm layers, and the test
-images that the model is surest of and wrong about, small.
+It holds the problems found in the data, the mixture components of compound batch norm layers in the end and during
+training, and the test images that the model is surest of and wrong about, small.
 """
 
 import base64
@@ -21,7 +21,8 @@ from longtail._errors import DataError
 from longtail._files import write_text
 from longtail.data.decoding import UNREADABLE, decode_image
 from longtail.data.images import FileImages, ImageDataset
-from longtail.evaluation import MixtureLayer, surest_mistakes
+from longtail.evaluation import MixtureLayer, MixtureRecord, surest_mistakes
+from longtail.evaluation.mixture_history import pack_record, unpack_record
 from longtail.evaluation.report import Thumbnail
 
 NAME = "model/diagnostics.json"
@@ -40,6 +41,7 @@ class Diagnostics:
     problems: Sequence[str] = ()
     mixture: Sequence[MixtureLayer] = ()
     worst_errors: Sequence[Thumbnail] = ()
+    mixture_history: Sequence[MixtureRecord] = ()
 
 
 def write_diagnostics(folder: Path, found: Diagnostics) -> None:
@@ -48,6 +50,7 @@ def write_diagnostics(folder: Path, found: Diagnostics) -> None:
         "format": FORMAT,
         "problems": list(found.problems),
         "mixture": [asdict(layer) for layer in found.mixture],
+        "mixture_history": [pack_record(record) for record in found.mixture_history],
         "worst_errors": [
             asdict(error) | {"image": base64.b64encode(error.image).decode("ascii")} for error in found.worst_errors
         ],
@@ -71,6 +74,7 @@ def read_diagnostics(folder: Path) -> Diagnostics:
             worst_errors=[
                 Thumbnail(**error | {"image": base64.b64decode(error["image"])}) for error in content["worst_errors"]
             ],
+            mixture_history=[unpack_record(record) for record in content.get("mixture_history", [])],
         )
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
         raise DataError(

@@ -14,7 +14,7 @@ the loop itself is written out here, because what a run promises lies in it:
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,28 +33,26 @@ from longtail.methods import Method, MethodOutput
 from longtail.training.assembly import Parts, evaluation_loader, training_loader, workers_for
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
 from longtail.training.config import RunConfig
-from longtail.training.mixture import mixture_row
+from longtail.training.mixture import mixture_row, record_due, record_mixture
 from longtail.training.optimisation import build_average, build_optimizer, learning_rate, reseed, set_learning_rate
+from longtail.training.pieces import Pieces, cut
 from longtail.training.run_folder import RunFolder
 from longtail.training.stopping import (
     TIME_IS_UP,
     DivergedError,
-    MemoryFullError,
     StoppedError,
     StopRequest,
     hear_of_workers_here_alone,
 )
 from longtail.training.watcher import Row, Watcher
 
-# A batch that does not fit is cut into two parts, at most this often.
-_HALVINGS = 3
 # Workers that die (killed for their memory, say) are started anew, at most this often in a row.
 _WORKER_LIVES = 3
 
 
 @dataclass
 class Progress:
-    """Where the training stands, and the sums of the epoch under way."""
+    """Where the training stands, the sums of the epoch under way, and what is known of those before."""
 
     epoch: int = 0
     batch: int = 0
@@ -63,6 +61,7 @@ class Progress:
     correct: int = 0
     images: int = 0
     rows: list[Row] = field(default_factory=list)
+    mixtures: list[str] = field(default_factory=list)
 
 
 class Training:
@@ -82,10 +81,10 @@ class Training:
         self.method: Method = parts.method
         if config.compile:
             self.method.model.compile()
+        self._pieces = Pieces(config, folder.path, fabric, self._say)
         optimizer = build_optimizer(self.method, config.optim)
         self._module, self._optimizer = fabric.setup(self.method, optimizer)
         self._average = build_average(self.method.model, config.optim.ema)
-        self._pieces = config.optim.accumulate
         self._saved_at = time.monotonic()
         self._kept: tuple[str, Loader] | None = None
 
@@ -122,7 +121,7 @@ class Training:
         )
         set_learning_rate(self._optimizer, lr)
         batch = self.fabric.to_device(batch)
-        loss, correct = self._with_room(lambda: self._backward(batch))
+        loss, correct = self._pieces.work(lambda: self._backward(batch), undo=self._optimizer.zero_grad)
         if not self._all_finite(loss):
             raise DivergedError(
                 f"the loss is {loss} in epoch {progress.epoch + 1}, step {progress.batch + 1}, learning rate {lr:.3g}",
@@ -148,7 +147,7 @@ class Training:
         """The gradient of the batch, piece by piece; its loss and how many predictions were right."""
         reseed(self.config.seed, 1, self.progress.epoch, self.progress.batch, self.fabric.global_rank)
         total, correct, images = 0.0, 0, len(batch.target)
-        pieces = _cut(batch, self._pieces)
+        pieces = cut(batch, self._pieces.number)
         for number, piece in enumerate(pieces, start=1):
             with self.fabric.no_backward_sync(self._module, enabled=number < len(pieces)):
                 output: MethodOutput = self._module(piece)
@@ -157,32 +156,6 @@ class Training:
             total += float(output.loss.detach()) * share
             correct += int((output.logits.argmax(1) == piece.target).sum())
         return total, correct
-
-    def _with_room(self, work: Callable[[], tuple[float, int]]) -> tuple[float, int]:
-        """Do `work`, in smaller pieces where memory is short."""
-        for _ in range(_HALVINGS):
-            try:
-                return work()
-            except (torch.OutOfMemoryError, MemoryError) as error:
-                # Other ranks wait for this one within the step, so that only a single process can try again.
-                if self.fabric.world_size > 1:
-                    raise self._too_large() from error
-            self._optimizer.zero_grad()
-            self._pieces *= 2
-            self._say(f"out of memory: batches are now worked through in {self._pieces} pieces")
-            if torch.cuda.is_available():
-                torch.cuda.empty_cache()
-        try:
-            return work()
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            raise self._too_large() from error
-
-    def _too_large(self) -> MemoryFullError:
-        return MemoryFullError(
-            f"out of memory with {self.config.batch_size} images a batch in {self._pieces} pieces",
-            "the model, its gradients and the images do not fit together",
-            f"use --batch-size {max(2, self.config.batch_size // 2)}, a smaller --image-size, or a smaller --model",
-        )
 
     def _all_finite(self, loss: float) -> bool:
         return not self._any_rank(not math.isfinite(loss))
@@ -234,6 +207,9 @@ class Training:
         if last or (progress.epoch + 1) % every == 0:
             row |= self._measure(self.parts.data.val if split == "val" else self.parts.data.test, split)
             row |= mixture_row(self.evaluated_model)
+            if self._is_first_rank and record_due(progress.epoch + 1, epochs=config.epochs, every=every):
+                model, device = self.evaluated_model, self.fabric.device
+                progress.mixtures += record_mixture(model, self.parts, device, epoch=progress.epoch + 1)
         progress.rows.append(row)
         progress.epoch, progress.batch = progress.epoch + 1, 0
         progress.loss_sum, progress.correct, progress.images = 0.0, 0, 0
@@ -297,8 +273,13 @@ class Training:
         return {
             "classes": list(self.parts.data.classes),
             "config": self.config.as_dict(),
-            "progress": {**vars(progress), **sums, "rows": [dict(row) for row in progress.rows]},
-            "pieces": self._pieces,
+            "progress": {
+                **vars(progress),
+                **sums,
+                "rows": [dict(row) for row in progress.rows],
+                "mixtures": list(progress.mixtures),
+            },
+            "pieces": self._pieces.number,
             "method": self.method.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "average": None if self._average is None else self._average.state_dict(),
@@ -310,7 +291,7 @@ class Training:
         self.progress = Progress(**state["progress"])
         if not self._is_first_rank:  # the sums are those of all ranks
             self.progress.loss_sum, self.progress.correct, self.progress.images = 0.0, 0, 0
-        self._pieces = state["pieces"]
+        self._pieces.number = max(self._pieces.number, state["pieces"])
         self.method.load_state_dict(state["method"])
         self._optimizer.load_state_dict(state["optimizer"])
         if self._average is not None:
@@ -369,13 +350,3 @@ class Training:
             dist.all_reduce(sums)
         loss_sum, correct, images = sums.tolist()
         return loss_sum, correct, images
-
-
-def _cut(batch: Batch, pieces: int) -> list[Batch]:
-    """The batch in pieces of at least two images: one alone has no variance to normalise by."""
-    pieces = max(1, min(pieces, len(batch.target) // 2))
-    if pieces == 1:
-        return [batch]
-    parts = zip(*(view.chunk(pieces) for view in batch.views), strict=True)
-    targets, indices = batch.target.chunk(pieces), batch.indices.chunk(pieces)
-    return [Batch(tuple(views), *rest) for views, *rest in zip(parts, targets, indices, strict=True)]

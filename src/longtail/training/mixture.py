@@ -1,23 +1,42 @@
-"""Look into the compound batch norms of a trained model: which component has how much, and which classes use it."""
+"""Look into the compound batch norms of a model: which component has how much, and which classes use it.
+
+Looking changes nothing: the model is in eval mode, the images are the same each time, and torch's generator is left as
+it was. So a run that is looked at goes through the same states as one that is not.
+"""
+
+import json
+import math
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from longtail.data.pipeline import eval_loader
-from longtail.evaluation import MixtureLayer
+from longtail.evaluation import MixtureLayer, MixtureRecord
+from longtail.evaluation.mixture_history import pack_record
 from longtail.nn import CompoundBatchNorm
 from longtail.nn.functional import responsibilities
 from longtail.training.assembly import Parts
 from longtail.training.watcher import Row
 
-# Images of the test split that are looked at; more would tell little more.
-_IMAGES = 512
+# Images of the test split that are looked at in the end and, to cost little, during training.
+_IMAGES, _IMAGES_MEANWHILE = 512, 256
+# Records of a run at most, the last epoch apart.
+_RECORDS = 20
 
 
 @torch.no_grad()
-def describe_mixture(model: nn.Module, parts: Parts, device: torch.device) -> list[MixtureLayer]:
-    """The layers, in order; empty for a model without compound batch norm."""
+def describe_mixture(
+    model: nn.Module, parts: Parts, device: torch.device, *, most_images: int = _IMAGES
+) -> list[MixtureLayer]:
+    """The layers, in order; empty for a model without compound batch norm.
+
+    Args:
+        model: left in eval mode.
+        parts: with the images.
+        device: of the model.
+        most_images: of the test split to look at, evenly spread over it.
+    """
     layers = {name: module for name, module in model.named_modules() if isinstance(module, CompoundBatchNorm)}
     if not layers:
         return []
@@ -25,7 +44,7 @@ def describe_mixture(model: nn.Module, parts: Parts, device: torch.device) -> li
     sums = {name: torch.zeros(classes, layer.components) for name, layer in layers.items()}
     counts = torch.zeros(classes)
     images = parts.data.test
-    chosen = np.linspace(0, len(images) - 1, min(_IMAGES, len(images))).astype(np.int64)
+    chosen = np.linspace(0, len(images) - 1, min(most_images, len(images))).astype(np.int64)
     target: Tensor = torch.empty(0)
 
     def note(name: str, layer: CompoundBatchNorm, x: Tensor) -> None:
@@ -41,14 +60,33 @@ def describe_mixture(model: nn.Module, parts: Parts, device: torch.device) -> li
     ]
     try:
         model.eval()
-        for batch in eval_loader(images.select(chosen), parts.preprocessing, batch_size=128):
-            target = batch.target
-            counts += torch.bincount(target, minlength=classes)
-            model(batch.views[0].to(device))
+        # A loader draws a seed when it starts; a compiled model would be compiled anew for the hooks.
+        with torch.random.fork_rng(devices=[]), torch.compiler.set_stance("force_eager"):
+            for batch in eval_loader(images.select(chosen), parts.preprocessing, batch_size=128):
+                target = batch.target
+                counts += torch.bincount(target, minlength=classes)
+                model(batch.views[0].to(device))
     finally:
         for hook in hooks:
             hook.remove()
     return [_describe(name, layer, sums[name], counts) for name, layer in layers.items()]
+
+
+def record_due(epoch: int, *, epochs: int, every: int) -> bool:
+    """Whether the mixtures are recorded after `epoch` epochs, of which each `every`-th is evaluated.
+
+    Example:
+        >>> [epoch for epoch in range(1, 101) if record_due(epoch, epochs=100, every=3)]
+        [6, 12, 18, 24, 30, 36, 42, 48, 54, 60, 66, 72, 78, 84, 90, 96, 100]
+    """
+    stride = every * max(1, math.ceil(epochs / every / _RECORDS))
+    return epoch % stride == 0 or epoch == epochs
+
+
+def record_mixture(model: nn.Module, parts: Parts, device: torch.device, *, epoch: int) -> list[str]:
+    """The layers after `epoch` epochs as a line of JSON; no line for a model without compound batch norm."""
+    layers = describe_mixture(model, parts, device, most_images=_IMAGES_MEANWHILE)
+    return [json.dumps(pack_record(MixtureRecord(epoch, tuple(layers))))] if layers else []
 
 
 def mixture_row(model: nn.Module) -> Row:
@@ -62,7 +100,7 @@ def mixture_row(model: nn.Module) -> Row:
         return {}
     none = torch.zeros(0)
     found = [_describe("", layer, none, none) for layer in layers]
-    apart = [sum(map(sum, layer.distances)) / (len(layer.priors) * (len(layer.priors) - 1)) for layer in found]
+    apart = [layer.mean_distance or 0.0 for layer in found]
     return {
         "mixture/effective_components": sum(layer.effective_components for layer in found) / len(found),
         "mixture/distance": sum(apart) / len(apart),

@@ -67,6 +67,7 @@ def build_report(folder: Path) -> Report:
         posthoc=_posthoc(run, predictions),
         shifted=_shifted(run, predictions),
         mixture=diagnostics.mixture,
+        mixture_history=diagnostics.mixture_history,
         training=_training(folder / "metrics.csv"),
         worst_errors=diagnostics.worst_errors,
         problems=diagnostics.problems,

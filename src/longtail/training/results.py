@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail.data import ImageDataset, LongTailData
-from longtail.evaluation import MixtureLayer, write_predictions
+from longtail.evaluation import MixtureLayer, MixtureRecord, write_predictions
 from longtail.training.diagnostics import Diagnostics, worst_errors, write_diagnostics
 from longtail.training.finished_run import PREDICTIONS
 from longtail.training.reporting import write_report
@@ -23,6 +23,7 @@ def write_results(
     test: Logits,
     val: Logits | None = None,
     mixture: Sequence[MixtureLayer] = (),
+    mixture_history: Sequence[MixtureRecord] = (),
 ) -> None:
     """Write predictions.csv, report.html and what that is made of; `model/` must be there.
 
@@ -32,13 +33,14 @@ def write_results(
         test: logits of the test images, in their order.
         val: logits of the validation images, if there are any: post-hoc parameters are chosen on them.
         mixture: the layers of compound batch norm.
+        mixture_history: the same during training.
     """
     _keep(folder / PREDICTIONS["test"], data.test, test, data.classes)
     if val is not None and len(val):
         _keep(folder / PREDICTIONS["val"], data.val, val, data.classes)
     errors = worst_errors(data.test, image_names(data.test), test, data.test.targets, data.classes)
     problems = [problem.message for problem in data.problems]
-    write_diagnostics(folder, Diagnostics(problems, mixture, errors))
+    write_diagnostics(folder, Diagnostics(problems, mixture, errors, mixture_history))
     write_report(folder)
 
 

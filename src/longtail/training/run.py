@@ -1,9 +1,11 @@
 """A run from settings to a finished folder."""
 
+import json
 import os
 import shlex
 import sys
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +18,22 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from longtail._errors import LongtailError
-from longtail.evaluation import Evaluation, evaluate
+from longtail.evaluation import Evaluation, MixtureLayer, MixtureRecord, evaluate
+from longtail.evaluation.mixture_history import unpack_record
 from longtail.training.assembly import assemble, find_method
 from longtail.training.checkpoint import check_fits, load_checkpoint
 from longtail.training.config import RunConfig
+from longtail.training.diagnostics import read_diagnostics
 from longtail.training.exported_model import save_model
 from longtail.training.finished_run import open_run
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import Training
+from longtail.training.memory import keep_freed_memory
 from longtail.training.mixture import describe_mixture
 from longtail.training.results import write_results
 from longtail.training.resuming import check_settings
 from longtail.training.run_folder import RunFolder, next_folder
+from longtail.training.stopping import MemoryFullError
 from longtail.training.watcher import Watcher
 
 _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -49,6 +55,16 @@ class Run:
     def metrics(self) -> dict[str, float | None]:
         """The summary numbers by name; None where a group is empty."""
         return self.evaluation.metrics
+
+    @property
+    def mixture(self) -> Sequence[MixtureLayer]:
+        """The layers of compound batch norm in the end; empty without."""
+        return read_diagnostics(self.path).mixture
+
+    @property
+    def mixture_history(self) -> Sequence[MixtureRecord]:
+        """The same after some epochs, at most 21 of them, the last among them."""
+        return read_diagnostics(self.path).mixture_history
 
     def _repr_html_(self) -> str:
         return self.evaluation._repr_html_()
@@ -104,7 +120,7 @@ def train(
     try:
         training.run()
     except LongtailError as error:
-        if fabric.is_global_zero:
+        if fabric.is_global_zero or isinstance(error, MemoryFullError):  # which any rank may have alone
             folder.log(str(error))
         raise
     except Exception:
@@ -116,7 +132,8 @@ def train(
     if fabric.is_global_zero:
         save_model(folder.path / "model", training.evaluated_model, config, parts)
         mixture = describe_mixture(training.evaluated_model, parts, fabric.device)
-        write_results(folder.path, parts.data, test=test, val=val, mixture=mixture)
+        history = [unpack_record(json.loads(line)) for line in training.progress.mixtures]
+        write_results(folder.path, parts.data, test=test, val=val, mixture=mixture, mixture_history=history)
         folder.finish()
         folder.log("finished")
     fabric.barrier()
@@ -125,6 +142,7 @@ def train(
 
 def launch(config: RunConfig) -> Fabric:
     """Fabric for this process: alone, started by torchrun or SLURM, or starting further processes itself."""
+    keep_freed_memory()
     elastic = "TORCHELASTIC_RUN_ID" in os.environ
     devices: int | str = config.devices
     nodes = 1

@@ -13,6 +13,9 @@
 | model/val_predictions.csv | those of each validation image, if there are any |
 | model/diagnostics.json | what else the report shows: mixture components, surest mistakes, problems of the data |
 | report.html | the report |
+
+Until the run is over there are also `previous.ckpt`, the checkpoint before the last, and a `pieces.N` of each rank N
+that ran out of memory.
 """
 
 import csv
@@ -34,6 +37,7 @@ from longtail._files import write_text
 from longtail.data import LongTailData
 from longtail.data.images import FileImages, ImageDataset
 from longtail.training.checkpoint import NAME, PREVIOUS
+from longtail.training.memory_notes import remove_notes
 from longtail.training.watcher import Row
 
 PACKAGES = ("torch", "torchvision", "timm", "lightning", "numpy", "pillow", "scikit-learn", "torchmetrics")
@@ -110,6 +114,7 @@ class RunFolder:
     def finish(self) -> None:
         """Remove what only a run under way needs."""
         (self.path / PREVIOUS).unlink(missing_ok=True)
+        remove_notes(self.path)
 
 
 def image_names(images: ImageDataset) -> list[str]:

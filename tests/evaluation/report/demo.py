@@ -8,6 +8,7 @@ from PIL import Image
 from longtail.evaluation import (
     Comparison,
     MixtureLayer,
+    MixtureRecord,
     adjust_logits,
     choose_tau,
     compare_runs,
@@ -63,6 +64,7 @@ def full_report(
         posthoc=posthoc,
         shifted=shifted_accuracy(test.logits, test.target, test.counts, model_prior="train"),
         mixture=mixture(num_classes),
+        mixture_history=mixture_history(num_classes),
         training=training_rows(60),
         worst_errors=[thumbnail(i, names) for i in range(12)],
         problems=[
@@ -106,6 +108,27 @@ def mixture(num_classes: int, layers: int = 31, components: int = 4) -> list[Mix
                 tuple(tuple(round(float(u), 4) for u in row) for row in usage),
             )
         )
+    return found
+
+
+def mixture_history(num_classes: int, records: int = 20) -> list[MixtureRecord]:
+    """Components that part from one another, up to the layers of `mixture` in the last of 60 epochs.
+
+    As in a run, the sample has images of 256 classes at most.
+    """
+    last = mixture(num_classes)
+    step = -(-num_classes // 256)
+    found = []
+    for record in range(1, records + 1):
+        share = record / records
+        layers = []
+        for layer in last:
+            even = 1 / len(layer.priors)
+            rows = (layer.priors, *(row if k % step == 0 else None for k, row in enumerate(layer.usage)))
+            blend = [None if row is None else tuple(even + share * (p - even) for p in row) for row in rows]
+            distances = tuple(tuple(share * d for d in row) for row in layer.distances)
+            layers.append(MixtureLayer(layer.name, blend[0] or (), distances, tuple(blend[1:])))
+        found.append(MixtureRecord(3 * record, tuple(layers)))
     return found
 
 

@@ -186,6 +186,14 @@ def test_narrow_screens_get_charts_drawn_for_them(open_page: Open) -> None:
         assert abs(box["width"] - drawn) < 12  # drawn at its own size, so its words are as large as meant
 
 
+def test_the_history_of_the_mixtures_needs_no_scrolling_sideways_on_a_narrow_screen(open_page: Open) -> None:
+    page = open_page("thousand", javascript=False)
+    page.set_viewport_size({"width": 390, "height": 900})
+    box = page.locator("#mixture .scroll").last
+    assert box.evaluate("element => element.scrollWidth <= element.clientWidth")
+    assert "4.0 → 1.0" in box.inner_text()  # the layer that one component takes over
+
+
 def test_print_shows_the_whole_table_in_light_colours(open_page: Open) -> None:
     page = open_page("thousand")
     page.emulate_media(media="print", color_scheme="dark")

@@ -95,8 +95,10 @@ def test_the_page_says_how_the_numbers_came_about() -> None:
         "weights of the last epoch",
         "chosen on 300 validation images by balanced accuracy; the test images had no part in it",
         "chosen on 300 validation images by negative log-likelihood",
-        "2 of 31 layers have collapsed.",
-        "collapsed: all components are the same",
+        "2 of 31 layers have collapsed, first layer1.3.bn2 after epoch 3.",
+        "collapsed: all components are the same, first seen after epoch 3",
+        "collapsed: one component has 99.7% of the mass, first seen after epoch 60",
+        "From epoch 3 to 60, left to right.",
         "longtail train --config runs/demo/config.yaml",
     ):
         assert words in PAGE.text
@@ -138,6 +140,17 @@ def test_the_embedded_json_holds_the_numbers_and_the_training_rows() -> None:
     expected = json.loads(REPORT.evaluation.to_json()) | {"confusions_left_out": 0}
     assert PAGE.data["evaluation"] == expected
     assert PAGE.data["training"] == training_rows(60)
+
+
+def test_the_embedded_json_holds_the_history_of_the_mixtures() -> None:
+    found = PAGE.data["mixture_history"]
+    assert isinstance(found, list)
+    assert [record["epoch"] for record in found] == list(range(3, 61, 3))
+    layer, expected = found[4]["layers"][2], REPORT.mixture_history[4].layers[2]
+    assert layer["effective_components"] == pytest.approx(expected.effective_components, abs=6e-4)
+    few = [k for k, c in enumerate(REPORT.evaluation.classes) if c.group == "few"]
+    rows = np.array([expected.usage[k] for k in few])
+    assert layer["usage"]["few"] == pytest.approx(rows.mean(axis=0), abs=6e-4)
 
 
 def test_the_table_holds_every_class() -> None:

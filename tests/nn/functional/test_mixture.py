@@ -88,3 +88,22 @@ def test_a_component_without_mass_has_finite_moments() -> None:
     torch.testing.assert_close(mean[1], x.mean(0))
     torch.testing.assert_close(var[0], x.var(0, correction=0))
     assert not var[1].any()
+
+
+@pytest.mark.parametrize(("relative_temperature", "merges"), [(1.5, True), (0.5, False)])
+def test_components_merge_above_the_largest_eigenvalue_of_the_correlations(
+    relative_temperature: float, merges: bool
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2048, 4, generator=generator) @ torch.randn(4, 32, generator=generator)
+    x += torch.randn(2048, 32, generator=generator)
+    x = (x - x.mean(0)) / x.std(0)
+    largest = float(np.linalg.eigvalsh(np.corrcoef(x.T)).max())
+    prior, mean, var = torch.full((3,), 1 / 3), torch.randn(3, 32, generator=generator), torch.ones(3, 32)
+    for _ in range(150):
+        w = responsibilities(x, prior, mean, var, eps=1e-5, temperature=relative_temperature * largest)
+        mass, mean, var = mixture_moments(x, w)
+        prior = mass / mass.sum()
+    apart = torch.cdist(mean, mean).max() / 32**0.5
+    assert (apart < 1e-3) == merges
+    assert (apart > 0.1) != merges

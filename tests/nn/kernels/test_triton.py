@@ -12,18 +12,18 @@ import pytest
 
 COMPARISON = """
 import torch
-from longtail.nn.functional.mixture_norm import MixtureNorm
+from longtail.nn.functional.mixture_norm import MixtureNorm, Passes
 from longtail.nn.functional.options import Options
 from longtail.nn.kernels import triton_mixture_norm
-from longtail.nn.kernels.triton_autograd import TritonMixtureNorm
+from longtail.nn.kernels.triton_mixture_norm import TritonPasses
 
 triton_mixture_norm._CHUNK = 32  # so that few rows make several chunks: the interpreter is slow
 
 torch.manual_seed(0)
 
-def step(operation, x, assigned, statistics, affine, options):
+def step(passes, x, assigned, statistics, affine, options):
     x, affine = x.detach().requires_grad_(), [t.clone().requires_grad_() for t in affine]
-    y, mass, mean, var = operation.apply(x, *affine, assigned, *statistics, options)
+    y, mass, mean, var = MixtureNorm.apply(x, *affine, assigned, *statistics, options, passes)
     y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(1)))
     for layout in (torch.contiguous_format, torch.channels_last):
         assert {t.is_contiguous(memory_format=layout) for t in (y, x.grad)} == {x.is_contiguous(memory_format=layout)}
@@ -52,7 +52,7 @@ for shape, components, training, batch, split, detach in cases:
         assigned = members[:, :, None].expand(-1, -1, shape[2] * shape[3]).flatten(1)
     options = Options(training, batch, 1e-5, float(shape[1]), detach, 2.0, False, None)
     arguments = (x, assigned, statistics, affine, options)
-    for ours, expected in zip(step(TritonMixtureNorm, *arguments), step(MixtureNorm, *arguments), strict=True):
+    for ours, expected in zip(step(TritonPasses, *arguments), step(Passes, *arguments), strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-4)
 print("equal")
 """

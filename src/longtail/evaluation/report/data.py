@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from longtail.evaluation.mixture import MixtureLayer
+from longtail.evaluation.mixture_history import MixtureRecord
 from longtail.evaluation.posthoc import Choice
 from longtail.evaluation.result import Evaluation
 from longtail.evaluation.shifted import ShiftedAccuracy
@@ -55,6 +56,7 @@ class Report:
         posthoc: post-hoc changes.
         shifted: accuracy under shifted test sets.
         mixture: the layers of compound batch normalization.
+        mixture_history: the same during training, in order.
         training: the rows of metrics.csv, in order.
         worst_errors: test images that the model is most sure of and wrong about.
         problems: what the check of the data found, a sentence each.
@@ -70,6 +72,7 @@ class Report:
     posthoc: Sequence[PostHoc] = ()
     shifted: Sequence[ShiftedAccuracy] = ()
     mixture: Sequence[MixtureLayer] = ()
+    mixture_history: Sequence[MixtureRecord] = ()
     training: Sequence[Mapping[str, float | None]] = ()
     worst_errors: Sequence[Thumbnail] = ()
     problems: Sequence[str] = ()

@@ -65,8 +65,7 @@ def usage_strip(layer: MixtureLayer, order: Sequence[int]) -> Markup | None:
     shares = np.array([np.mean(part, axis=0) if part else np.zeros(len(layer.priors)) for part in bins]).T
     width, height = 192 / len(bins), 9.0
     label = f"Use of the {len(layer.priors)} components of {layer.name}, from frequent to rare classes"
-    cells = _cells(shares, width, height)
-    return svg(cells, width=192, height=height * len(layer.priors), label=label, kind="strip")
+    return svg(cells(shares, width, height), width=192, height=height * len(layer.priors), label=label, kind="strip")
 
 
 def weights_bar(layer: MixtureLayer) -> Markup:
@@ -94,7 +93,7 @@ def _square(shares: Floats, names: Sequence[str], *, label: str) -> Markup:
     longest = 7.4 * max(len(name) for name in names)
     margin, head = 12 + longest, 16 + 0.71 * longest
     extent = size * len(names)
-    parts = [path(box(margin, head, extent, extent), "paper"), *_cells(shares, size, size, margin, head)]
+    parts = [path(box(margin, head, extent, extent), "paper"), *cells(shares, size, size, margin, head)]
     for i, name in enumerate(names):
         middle = size * (i + 0.5)
         parts.append(text(margin - 6, head + middle + 4, name, anchor="end"))
@@ -115,11 +114,16 @@ def _square(shares: Floats, names: Sequence[str], *, label: str) -> Markup:
     return svg(parts, width=margin + extent + head, height=head + extent + 2, label=label, kind="matrix")
 
 
-def _cells(shares: Floats, width: float, height: float, left: float = 0.0, top: float = 0.0) -> list[str]:
+def cells(shares: Floats, width: float, height: float, left: float = 0.0, top: float = 0.0) -> list[str]:
+    """Path elements of a table of shares, 0 to 1; neighbours of one shade in a row are one box."""
     shade = np.ceil(np.clip(shares, 0, 1) * _SHADES).astype(int)
     parts = []
     for level in range(1, _SHADES + 1):
-        where = np.argwhere(shade == level)
-        data = "".join(box(left + width * j, top + height * i, width, height) for i, j in where)
+        data = ""
+        for i, row in enumerate(shade == level):
+            edges = np.flatnonzero(np.diff(np.concatenate(([False], row, [False]))))
+            data += "".join(
+                box(left + width * a, top + height * i, width * (b - a), height) for a, b in edges.reshape(-1, 2)
+            )
         parts.append(path(data, f"shade s{level}"))
     return parts

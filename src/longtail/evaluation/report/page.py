@@ -20,12 +20,13 @@ from longtail._files import whole_text_file
 from longtail.class_counts import GROUPS, ClassCounts
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison, label
-from longtail.evaluation.mixture import collapse_sentence
+from longtail.evaluation.mixture_history import collapse_remark, collapse_sentence
 from longtail.evaluation.report import heatmap, line_charts
 from longtail.evaluation.report.class_charts import accuracy_by_size, by_size, class_profile
 from longtail.evaluation.report.comparison_charts import class_changes, difference_chart
 from longtail.evaluation.report.data import Report
-from longtail.evaluation.report.embedded import comparison_json, report_json
+from longtail.evaluation.report.embedded import class_groups, comparison_json, report_json
+from longtail.evaluation.report.mixture_charts import layer_histories
 from longtail.evaluation.report.svg import number, percent, points, shorten
 from longtail.evaluation.report.verdict import headline, remarks
 from longtail.evaluation.result import ClassResult, Evaluation
@@ -38,6 +39,7 @@ def render_report(report: Report) -> str:
     """The page of one run, as the text of an HTML file."""
     found = report.evaluation
     order = by_size(found.classes)
+    histories, recorded = layer_histories(report.mixture_history, class_groups(found))
     return _render(
         "report.html",
         data=report_json(report),
@@ -57,7 +59,10 @@ def render_report(report: Report) -> str:
         reliability=_reliability(found),
         sweeps=[line_charts.sweep_chart(p.choice) if len(p.choice.tried) > 1 else None for p in report.posthoc],
         shift=line_charts.shift_chart(report.shifted) if report.shifted else None,
-        collapse=collapse_sentence(tuple(report.mixture)) if report.mixture else "",
+        collapse=collapse_sentence(report.mixture, report.mixture_history) if report.mixture else "",
+        collapses=[collapse_remark(layer, report.mixture_history) for layer in report.mixture],
+        histories=histories,
+        recorded=recorded,
         weights=[heatmap.weights_bar(layer) for layer in report.mixture],
         usage=[heatmap.usage_strip(layer, order) for layer in report.mixture],
         curves=line_charts.training_curves(report.training),

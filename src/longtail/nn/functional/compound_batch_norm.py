@@ -6,8 +6,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from longtail.nn.functional.dispatch import fused, fused_in_graph, has_kernel, operation
+from longtail.nn.functional.dispatch import fused, fused_in_graph, has_kernel, passes_for
 from longtail.nn.functional.mixture import accumulation_dtype
+from longtail.nn.functional.mixture_norm import MixtureNorm
 from longtail.nn.functional.options import Mixture, Options
 
 StatisticsSource = Literal["batch", "running"]
@@ -234,7 +235,8 @@ def _by_definition(
     prior, mean, var = (statistic.detach().to(dtype) for statistic in (prior, mean, var))
     weight = torch.ones_like(mean) if weight is None else weight.to(dtype)
     bias = torch.zeros_like(mean) if bias is None else bias.to(dtype)
-    y, *batch = operation(x, mixture).apply(x, weight, bias, assigned, prior, mean, var, options)
+    kind = passes_for(x, mixture)
+    y, *batch = MixtureNorm.apply(x, weight, bias, assigned, prior, mean, var, options, kind)
     return y, tuple(batch)
 
 

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 import torch
 from torch import Tensor
 
-from longtail.nn.functional.mixture_norm import MixtureNorm
+from longtail.nn.functional.mixture_norm import Passes
 from longtail.nn.functional.options import Mixture, Options
 from longtail.nn.kernels import mixture_norm as kernel
 from longtail.nn.kernels.autograd import FusedMixtureNorm, mixture_norm
@@ -50,17 +50,17 @@ def fused_in_graph(
     return y, kernel.moments_of(kept, *mean.shape)
 
 
-def operation(x: Tensor, mixture: Mixture) -> type[MixtureNorm]:
-    """`MixtureNorm`, or the same in Triton for a tensor on CUDA; a compiler makes its own kernels of the former."""
+def passes_for(x: Tensor, mixture: Mixture) -> type[Passes]:
+    """Who goes over the points in `MixtureNorm`: Triton on CUDA; a compiler makes its own kernels of the plain ones."""
     if not x.is_cuda or torch.compiler.is_compiling() or x.dtype != torch.float32 or not x.numel():
-        return MixtureNorm
-    return _triton() if mixture.mean.shape[0] <= MAX_COMPONENTS else MixtureNorm
+        return Passes
+    return _triton() if mixture.mean.shape[0] <= MAX_COMPONENTS else Passes
 
 
 @functools.cache
-def _triton() -> type[MixtureNorm]:
+def _triton() -> type[Passes]:
     if turned_off() or find_spec("triton") is None:
-        return MixtureNorm
-    from longtail.nn.kernels.triton_autograd import TritonMixtureNorm  # Triton is not installed everywhere
+        return Passes
+    from longtail.nn.kernels.triton_mixture_norm import TritonPasses  # Triton is not installed everywhere
 
-    return TritonMixtureNorm
+    return TritonPasses

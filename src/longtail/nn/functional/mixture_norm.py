@@ -23,11 +23,14 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from longtail.nn.functional.mixture import accumulation_dtype, log_density, moments, weigh
+from longtail.nn.functional.mixture import LogDensity, accumulation_dtype, log_density, moments, weigh
 from longtail.nn.functional.options import Options
 
 # Numbers in one block of rows: small enough for the cache, large enough to hide the cost of a call.
 _BLOCK_ELEMENTS = 1 << 18
+
+Affine = tuple[Tensor, Tensor]
+Moments = tuple[Tensor, Tensor, Tensor]
 
 
 @torch.library.custom_op("longtail::snapshot", mutates_args=())
@@ -45,6 +48,66 @@ def _(buffer: Tensor) -> Tensor:
     return torch.empty_like(buffer)
 
 
+class Passes:
+    """The passes over the points of (N, C, ...) by torch's operations; `shift` is where the points are centred.
+
+    Whatever has these methods may do them: see `longtail.nn.kernels.triton_mixture_norm`.
+    """
+
+    def __init__(self, x: Tensor, shift: Tensor) -> None:
+        self.x, self.points, self.shift = x, as_points(x), shift
+
+    def estimate(self, density: LogDensity) -> Tensor:
+        """The responsibilities, (M, N)."""
+        w = self.shift.new_empty(len(density.linear), self.points.shape[0])
+        for block in _blocks(self.points):
+            centred = self._centred(block)
+            w[:, block] = weigh(centred, centred.square(), density)
+        return w
+
+    def sums(self, w: Tensor, grad: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The sums of wx and wx², or of wg and wgx, (M, C) each."""
+        grads = None if grad is None else as_points(grad)
+        first, second = (w.new_zeros(w.shape[0], self.points.shape[1]) for _ in range(2))
+        for block in _blocks(self.points):
+            centred = self._centred(block)
+            left = centred if grads is None else grads[block].to(w.dtype)
+            first.addmm_(w[:, block], left)
+            second.addmm_(w[:, block], left * centred)
+        return first, second
+
+    def transform(self, w: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+        """The output, of the shape and layout of x."""
+        y, points = _empty(self.x)
+        for block in _blocks(points):
+            wb = w[:, block].T
+            points[block] = torch.mm(wb, scale).mul_(self._centred(block)).addmm_(wb, offset)
+        return _filled(y, points)
+
+    def input_gradient(
+        self, grad: Tensor, w: Tensor, affine: Affine, from_moments: Moments, through: LogDensity | None
+    ) -> Tensor:
+        """The gradient of x; `affine` is A and B, `from_moments` G0, G1 and G2, `through` the density if w has one."""
+        grads, (scale, offset), (g0, g1, g2) = as_points(grad), affine, from_moments
+        to_slope, to_offset = 2 * g2, g1
+        if through is not None:
+            to_slope, to_offset = torch.cat([2 * g2, 2 * through.quadratic]), torch.cat([g1, through.linear])
+        result, points = _empty(self.x)
+        for block in _blocks(points):
+            g, centred, wb = grads[block].to(w.dtype), self._centred(block), w[:, block]
+            mix = wb
+            if through is not None:
+                grad_w = torch.addmm(g0[:, None], scale, (g * centred).T)
+                grad_w.addmm_(offset, g.T).addmm_(g1, centred.T).addmm_(g2, centred.square().T)
+                mix = torch.cat([wb, wb * (grad_w - (wb * grad_w).sum(0))])
+            found = torch.mm(mix.T, to_slope).mul_(centred).addmm_(mix.T, to_offset)
+            points[block] = found.addcmul_(g, wb.T @ scale)
+        return _filled(result, points)
+
+    def _centred(self, block: slice) -> Tensor:
+        return self.points[block].to(self.shift.dtype) - self.shift
+
+
 class MixtureNorm(torch.autograd.Function):
     """(x, γ, β, w or None, τ, μ, σ²) -> (y, mass, batch mean, batch variance); see the module."""
 
@@ -59,49 +122,33 @@ class MixtureNorm(torch.autograd.Function):
         mean: Tensor,
         var: Tensor,
         options: Options,
+        kind: type[Passes],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Estimate and normalise; the moments are the batch's over all ranks, and meaningless in eval."""
-        dtype = accumulation_dtype(x)
+        """Estimate and normalise; the moments are the batch's over all ranks, and zero in eval."""
         if options.training and torch.compiler.is_compiling():
             prior, mean, var = _snapshot(prior), _snapshot(mean), _snapshot(var)
         with torch.autocast(x.device.type, enabled=False):
-            points, (y, y_points) = as_points(x), _empty(x)
-            shift = mean_of_batch(points, options) if options.batch_statistics else prior @ mean
+            shift = _mean_of_batch(as_points(x), options) if options.batch_statistics else prior @ mean
+            passes = kind(x, shift)
             mean = mean - shift
             density = log_density(prior, mean, var, eps=options.eps, temperature=options.temperature)
-            inverse = (var + options.eps).rsqrt()
-            scale, offset = affine_map(weight, bias, mean, inverse)
-            w = x.new_empty(len(prior), points.shape[0], dtype=dtype) if assigned is None else assigned.to(dtype)
-            mass, first, second = prior.new_zeros(len(prior)), torch.zeros_like(mean), torch.zeros_like(mean)
-            for block in _blocks(points):
-                centred = points[block].to(dtype) - shift
-                if assigned is None or options.training:
-                    squared = centred.square()
-                    if assigned is None:
-                        w[:, block] = weigh(centred, squared, density)
-                    if options.training:
-                        mass += w[:, block].sum(1)
-                        first.addmm_(w[:, block], centred)
-                        second.addmm_(w[:, block], squared)
-                if not options.batch_statistics:
-                    y_points[block] = _transform(centred, w[:, block].T, scale, offset)
-            sum_over_ranks(mass, first, second, options=options)
+            w = passes.estimate(density) if assigned is None else assigned.to(shift.dtype)
+            mass, first, second = torch.zeros_like(prior), torch.zeros_like(mean), torch.zeros_like(mean)
+            if options.training:
+                mass, (first, second) = w.sum(1), passes.sums(w)
+                _sum_over_ranks(mass, first, second, options=options)
             batch_mean, batch_var = moments(mass, first, second)
             if options.batch_statistics:
-                live = is_live(mass, options)
+                live = _is_live(mass, options)
                 mean, var = torch.where(live, batch_mean, mean), torch.where(live, batch_var, var)
-                inverse = (var + options.eps).rsqrt()
-                scale, offset = affine_map(weight, bias, mean, inverse)
-                for block in _blocks(points):
-                    centred = points[block].to(dtype) - shift
-                    y_points[block] = _transform(centred, w[:, block].T, scale, offset)
+            inverse = (var + options.eps).rsqrt()
+            scale = weight * inverse
+            offset = bias - scale * mean
+            y = passes.transform(w, scale, offset)
             batch_mean = batch_mean + shift
-            _fill(y, y_points)
-        ctx.options = options
+        ctx.options, ctx.kind = options, kind
         ctx.through_weights = assigned is None and not options.detach_responsibilities
-        ctx.save_for_backward(
-            x, w, weight, scale, offset, shift, density.linear, density.quadratic, mass, mean, inverse
-        )
+        ctx.save_for_backward(x, w, weight, scale, offset, shift, *density, mass, mean, inverse)
         ctx.mark_non_differentiable(mass, batch_mean, batch_var)
         return y, mass, batch_mean, batch_var
 
@@ -109,45 +156,26 @@ class MixtureNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of x, γ and β."""
-        x, w, weight, scale, offset, shift, linear, quadratic, mass, mean, inverse = ctx.saved_tensors
+        x, w, weight, scale, offset, shift, *coefficients, mass, mean, inverse = ctx.saved_tensors
         options: Options = ctx.options
-        dtype = w.dtype
         with torch.autocast(x.device.type, enabled=False):
-            points, grads = as_points(x), as_points(grad)
-            r0, r1 = torch.zeros_like(mean), torch.zeros_like(mean)
-            for block in _blocks(points):
-                g = grads[block].to(dtype)
-                r0.addmm_(w[:, block], g)
-                r1.addmm_(w[:, block], (points[block].to(dtype) - shift).mul_(g))
-            grad_weight, grad_bias = (r1 - mean * r0) * inverse, r0.clone()
+            passes = ctx.kind(x, shift)
+            r0, r1 = passes.sums(w, grad)
+            gradients = (r1 - mean * r0) * inverse, r0.clone(), None, None, None, None, None, None
             if not ctx.needs_input_grad[0]:
-                return None, grad_weight, grad_bias, None, None, None, None, None
+                return None, *gradients
 
             g0, g1, g2 = torch.zeros_like(mass), torch.zeros_like(mean), torch.zeros_like(mean)
             if options.batch_statistics:
-                sum_over_ranks(r0, r1, options=options)
-                per_point = is_live(mass, options) / mass.clamp_min(options.min_mass)[:, None]
+                _sum_over_ranks(r0, r1, options=options)
+                per_point = _is_live(mass, options) / mass.clamp_min(options.min_mass)[:, None]
                 grad_mean = -scale * r0 * per_point
                 g2 = -0.5 * weight * (r1 - mean * r0) * inverse**3 * per_point
                 g1 = grad_mean - 2 * mean * g2
                 var = inverse**-2 - options.eps
                 g0 = -(grad_mean * mean + g2 * (var - mean.square())).sum(1)
-            to_slope, to_offset = 2 * g2, g1
-            if ctx.through_weights:
-                to_slope, to_offset = torch.cat([to_slope, 2 * quadratic]), torch.cat([to_offset, linear])
-
-            grad_x, grad_points = _empty(x)
-            for block in _blocks(points):
-                g, centred, wb = grads[block].to(dtype), points[block].to(dtype) - shift, w[:, block]
-                mix = wb
-                if ctx.through_weights:
-                    grad_w = torch.addmm(g0[:, None], scale, (g * centred).T)
-                    grad_w.addmm_(offset, g.T).addmm_(g1, centred.T).addmm_(g2, centred.square().T)
-                    mix = torch.cat([wb, wb * (grad_w - (wb * grad_w).sum(0))])
-                result = torch.mm(mix.T, to_slope).mul_(centred).addmm_(mix.T, to_offset)
-                grad_points[block] = result.addcmul_(g, wb.T @ scale)
-            _fill(grad_x, grad_points)
-        return grad_x, grad_weight, grad_bias, None, None, None, None, None
+            through = LogDensity(*coefficients) if ctx.through_weights else None
+            return passes.input_gradient(grad, w, (scale, offset), (g0, g1, g2), through), *gradients
 
 
 def as_points(x: Tensor) -> Tensor:
@@ -162,11 +190,12 @@ def _empty(x: Tensor) -> tuple[Tensor, Tensor]:
     return result, (last if last.is_contiguous() else last.new_empty(last.shape)).flatten(0, -2)
 
 
-def _fill(result: Tensor, points: Tensor) -> None:
-    """Bring points that were no view into the result of `_empty`."""
+def _filled(result: Tensor, points: Tensor) -> Tensor:
+    """The result of `_empty` once its points are written."""
     last = result.movedim(1, -1)
     if not last.is_contiguous():
         last.copy_(points.view(last.shape))
+    return result
 
 
 def _blocks(points: Tensor) -> list[slice]:
@@ -177,30 +206,20 @@ def _blocks(points: Tensor) -> list[slice]:
     return [slice(start, start + step) for start in range(0, points.shape[0], step)]
 
 
-def affine_map(weight: Tensor, bias: Tensor, mean: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
-    """A and B, (M, D) each; `inverse` is 1/σ."""
-    scale = weight * inverse
-    return scale, bias - scale * mean
-
-
-def _transform(centred: Tensor, w: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-    return torch.mm(w, scale).mul_(centred).addmm_(w, offset)
-
-
-def is_live(mass: Tensor, options: Options) -> Tensor:
+def _is_live(mass: Tensor, options: Options) -> Tensor:
     """Which components have enough mass in the batch for moments of their own, (M, 1)."""
     return (mass >= options.min_mass)[:, None]
 
 
-def mean_of_batch(points: Tensor, options: Options) -> Tensor:
+def _mean_of_batch(points: Tensor, options: Options) -> Tensor:
     """The mean of all points of all ranks: the common shift."""
     total = points.sum(0, dtype=accumulation_dtype(points))
     count = torch.full_like(total[:1], points.shape[0])
-    sum_over_ranks(total, count, options=options)
+    _sum_over_ranks(total, count, options=options)
     return total / count.clamp_min(1)
 
 
-def sum_over_ranks(*tensors: Tensor, options: Options) -> None:
+def _sum_over_ranks(*tensors: Tensor, options: Options) -> None:
     """Sum each tensor over the ranks, in place."""
     if options.synchronize and options.training:
         for tensor in tensors:

@@ -12,6 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from longtail.nn.functional.mixture import LogDensity
+from longtail.nn.functional.mixture_norm import Affine, Moments, Passes, as_points
+
 _ROWS = 32
 _CHANNELS = 64
 _CHUNK = 1024  # rows whose sums one program adds up
@@ -197,20 +200,21 @@ def _input_gradient(
     tl.store(out + rows[:, None].to(tl.int64) * width + channels[None, :], result, mask=inside)
 
 
-class Passes:
-    """The passes over some points (N, C), which must be contiguous rows of float32."""
+class TritonPasses(Passes):
+    """The passes over the points of (N, C, ...), float32, in Triton."""
 
-    def __init__(self, points: Tensor, shift: Tensor, components: int) -> None:
-        self.points, self.shift = points, shift
-        self.components = components
-        self.padded = triton.next_power_of_2(components)
-        self.size = tuple(points.shape)
-        self.row_blocks = (triton.cdiv(points.shape[0], _ROWS),)
-        self.tiles = (*self.row_blocks, triton.cdiv(points.shape[1], _CHANNELS))
+    def __init__(self, x: Tensor, shift: Tensor) -> None:
+        super().__init__(x, shift)
+        self.points = self.points.contiguous()
+        self.size = tuple(self.points.shape)
+        self.row_blocks = (triton.cdiv(self.size[0], _ROWS),)
+        self.tiles = (*self.row_blocks, triton.cdiv(self.size[1], _CHANNELS))
 
-    def estimate(self, constant: Tensor, linear: Tensor, quadratic: Tensor) -> Tensor:
+    def estimate(self, density: LogDensity) -> Tensor:
         """The responsibilities, (M, N)."""
-        w = self.points.new_empty(self.components, self.size[0])
+        constant, linear, quadratic = density
+        components = len(linear)
+        w = self.points.new_empty(components, self.size[0])
         _estimate[self.row_blocks](
             self.points,
             self.shift,
@@ -219,27 +223,27 @@ class Passes:
             quadratic,
             w,
             *self.size,
-            self.components,
-            self.padded,
+            components,
+            triton.next_power_of_2(components),
             _ROWS,
             _CHANNELS,
         )
         return w
 
-    def sums(self, w: Tensor, grads: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def sums(self, w: Tensor, grad: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The sums of wx and wx², or of wg and wgx, (M, C) each."""
         chunks = triton.cdiv(self.size[0], _CHUNK)
-        out = self.points.new_empty(chunks, 2, self.components, self.size[1])
+        out = self.points.new_empty(chunks, 2, len(w), self.size[1])
         _sums[(chunks, self.tiles[1])](
             self.points,
-            self.points if grads is None else grads,
+            self.points if grad is None else as_points(grad).contiguous(),
             self.shift,
             w,
             out,
             *self.size,
-            grads is not None,
-            self.components,
-            self.padded,
+            grad is not None,
+            len(w),
+            triton.next_power_of_2(len(w)),
             _ROWS,
             _CHANNELS,
             _CHUNK,
@@ -248,55 +252,51 @@ class Passes:
         return first, second
 
     def transform(self, w: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
-        """The output, (N, C)."""
+        """The output, of the shape and layout of x."""
         y = torch.empty_like(self.points)
-        _transform[self.tiles](
-            self.points, self.shift, w, scale, offset, y, *self.size, self.components, _ROWS, _CHANNELS
-        )
-        return y
-
-    def log_weight_gradient(
-        self, grads: Tensor, w: Tensor, affine: tuple[Tensor, Tensor], moments: tuple[Tensor, Tensor, Tensor]
-    ) -> Tensor:
-        """The gradient of the log-weights, (M, N); `affine` is A and B, `moments` G0, G1 and G2."""
-        h = torch.empty_like(w)
-        _log_weight_gradient[self.row_blocks](
-            self.points,
-            grads,
-            self.shift,
-            w,
-            *affine,
-            *moments,
-            h,
-            *self.size,
-            self.components,
-            self.padded,
-            _ROWS,
-            _CHANNELS,
-        )
-        return h
+        _transform[self.tiles](self.points, self.shift, w, scale, offset, y, *self.size, len(w), _ROWS, _CHANNELS)
+        return self._like_x(y)
 
     def input_gradient(
-        self,
-        grads: Tensor,
-        w: Tensor,
-        h: Tensor | None,
-        coefficients: tuple[Tensor, Tensor, Tensor, Tensor, Tensor],
+        self, grad: Tensor, w: Tensor, affine: Affine, from_moments: Moments, through: LogDensity | None
     ) -> Tensor:
-        """The gradient of the points, (N, C); the coefficients are A, G1, G2, Q and P."""
+        """The gradient of x; `affine` is A and B, `from_moments` G0, G1 and G2, `through` the density if w has one."""
+        grads, (scale, _), (_, g1, g2) = as_points(grad).contiguous(), affine, from_moments
+        h, linear, quadratic = w, g1, g2  # not read unless the gradient goes through w
+        if through is not None:
+            _, linear, quadratic = through
+            h = torch.empty_like(w)
+            _log_weight_gradient[self.row_blocks](
+                self.points,
+                grads,
+                self.shift,
+                w,
+                *affine,
+                *from_moments,
+                h,
+                *self.size,
+                len(w),
+                triton.next_power_of_2(len(w)),
+                _ROWS,
+                _CHANNELS,
+            )
         out = torch.empty_like(self.points)
         _input_gradient[self.tiles](
             self.points,
             grads,
             self.shift,
             w,
-            w if h is None else h,
-            *coefficients,
+            h,
+            *(scale, g1, g2, linear, quadratic),
             out,
             *self.size,
-            h is not None,
-            self.components,
+            through is not None,
+            len(w),
             _ROWS,
             _CHANNELS,
         )
-        return out
+        return self._like_x(out)
+
+    def _like_x(self, points: Tensor) -> Tensor:
+        last = points.view(self.x.movedim(1, -1).shape).movedim(-1, 1)
+        return last if self.x.movedim(1, -1).is_contiguous() else torch.empty_like(self.x).copy_(last)

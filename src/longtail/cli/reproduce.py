@@ -1,0 +1,260 @@
+"""`longtail reproduce [NAME]`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from longtail.cli.screen import Status
+from longtail.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from longtail.reproduction.estimate import Estimates
+    from longtail.reproduction.outcome import EntryOutcome
+    from longtail.reproduction.plan import Plan
+
+_FLAG = Parameter(negative="")
+_SEVERAL = Parameter(consume_multiple=True, negative="")
+
+
+def reproduce(
+    name: Annotated[str | None, Parameter(name="NAME")] = None,
+    /,
+    *,
+    budget: Literal["quick", "paper"] = "quick",
+    rows: Annotated[tuple[str, ...], _SEVERAL] = (),
+    seeds: Annotated[tuple[int, ...], _SEVERAL] = (),
+    data: str | None = None,
+    model: str | None = None,
+    epochs: int | None = None,
+    root: Path | None = None,
+    out: Path | None = None,
+    set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="")] = (),
+    dry_run: Annotated[bool, _FLAG] = False,
+    table_only: Annotated[bool, _FLAG] = False,
+    json: Annotated[bool, _FLAG] = False,
+) -> int:
+    """Run the paper's tables and figures again, and print ours beside the paper's.
+
+    Without NAME, list what there is, and how long each would take here. With it, say how long it will take, then do
+    it; the same command goes on with what was stopped, and repeats nothing that is finished.
+
+    Parameters
+    ----------
+    name
+        components, mixtures, backbones, rebalancing or datasets.
+    budget
+        quick: small network, small images, a twentieth of the epochs. paper: the paper's setting.
+    rows
+        Only these rows, data sets or both: --rows baseline 'cbn*@cifar10-lt:100'.
+    seeds
+        One run of each row for each: --seeds 0 1 2 (default: 0 for quick, 0 1 2 for paper).
+    data
+        Another data set in the place of the paper's.
+    model
+        Another backbone for every row.
+    epochs
+        Another length for every run.
+    root
+        Where named data sets lie (default: LONGTAIL_DATA, else the user's cache folder).
+    out
+        The folder of the runs and of the table (default: runs/reproduce/NAME-BUDGET).
+    set_
+        Any setting of every run, as key=value, as in `longtail train`.
+    dry_run
+        Print the runs as commands, with their time, and stop.
+    table_only
+        Print the table from the folders of the runs, without training.
+    json
+        Print JSON.
+    """
+    from longtail.reproduction.plan import check_folders, make_plan
+    from longtail.reproduction.tables import list_tables, load_table
+
+    flags: dict[str, Any] = {
+        "data": data,
+        "root": None if root is None else str(root),
+        "model": {"name": model},
+        "epochs": epochs,
+    }
+    tables = [load_table(each) for each in ([name] if name else list_tables())]
+    plans = [
+        make_plan(table, budget=budget, seeds=seeds, out=out, rows=rows if name else (), flags=flags, overrides=set_)
+        for table in tables
+    ]
+    if name is None:
+        return _list(plans, as_json=json)
+    plan = plans[0]
+    check_folders(plan)
+    if table_only:
+        return _show(plan, {}, as_json=json)
+    _refuse_several_ranks()
+    with Status() as talk:
+        from longtail.reproduction.estimate import Estimates
+
+        estimates = Estimates(talk.say)
+        needs = _needs(plan, estimates)
+        _announce(plan, estimates, dry=dry_run, as_json=json)
+    if dry_run:
+        return 0
+    _carry_out(plan, needs)
+    return _show(plan, needs, as_json=json)
+
+
+def _carry_out(plan: "Plan", needs: dict[str, str]) -> None:
+    from longtail.cli.progress import TrainingScreen
+    from longtail.reproduction.outcome import read_outcome
+    from longtail.reproduction.plan import PlannedRun
+    from longtail.reproduction.running import carry_out, read_failure
+    from longtail.reproduction.writing import write_outcome
+
+    names = {
+        run.folder: f"{planned.entry.name} on {planned.entry.data}" for planned in plan.entries for run in planned.runs
+    }
+    last: list[PlannedRun] = []
+    with TrainingScreen() as screen:
+
+        def begin(run: PlannedRun) -> TrainingScreen:
+            last[:] = [run]
+            place = plan.runs.index(run) + 1
+            screen.say(f"run {place} of {len(plan.runs)}: {names[run.folder]}, seed {run.seed}")
+            return screen
+
+        def end() -> None:
+            screen.finish()
+            failure = read_failure(last[0].folder)
+            if failure is not None:
+                screen.say(f"failed: {failure.message}; going on with the next")
+            write_outcome(plan, read_outcome(plan, needs))
+
+        carry_out(plan, skip=lambda run: run.config.data in needs, watcher=begin, after_each=end)
+
+
+def _needs(plan: "Plan", estimates: "Estimates") -> dict[str, str]:
+    """What to say of each data set that is not there; it is an error if none is."""
+    from longtail._errors import DataError
+    from longtail.data.opening import data_root
+
+    missing = {run.config.data: error for run in plan.runs if (error := estimates.missing(run))}
+    if plan.runs and len(missing) == len({run.config.data for run in plan.runs}):
+        first = next(iter(missing.values()))
+        raise DataError(
+            f"{plan.table.name} needs {', '.join(missing)}: {first.what}",
+            "there is nothing to run without it",
+            first.fix,
+            code=first.code,
+            paths=first.paths,
+        )
+    roots = {run.config.data: data_root(run.config.root) for run in plan.runs}
+    return {data: f"needs {data} in {roots[data]}" for data in missing}
+
+
+def _announce(plan: "Plan", estimates: "Estimates", *, dry: bool, as_json: bool) -> None:
+    """Say what will be run and how long it takes: on stderr, or on stdout if that is all that was asked for."""
+    from longtail.reproduction.estimate import in_words, total_seconds
+    from longtail.reproduction.plan import command_of
+    from longtail.reproduction.writing import how_it_was_made
+
+    total, unknown = total_seconds(plan, estimates)
+    if dry and as_json:
+        _print_json(
+            {
+                "seconds": total,
+                "unknown": unknown,
+                "runs": [{"command": command_of(run), "seconds": estimates.seconds(run)} for run in plan.runs],
+            }
+        )
+        return
+    rows = []
+    for planned in plan.entries:
+        times = [estimates.seconds(run) for run in planned.runs]
+        time = None if None in times else sum(seconds for seconds in times if seconds is not None)
+        if planned.runs:
+            shown = f"needs {planned.entry.data}" if estimates.missing(planned.runs[0]) else in_words(time)
+            rows.append((planned.entry.name, planned.entry.data, str(len(planned.runs)), shown))
+    print_table(("row", "data", "runs", "time"), rows, stderr=not dry)
+    stream = sys.stdout if dry else sys.stderr
+    print("\n".join(how_it_was_made(plan)), file=stream)
+    if dry:
+        print("\n".join(command_of(run) for run in plan.runs))
+    if total == 0 and not unknown:
+        print(f"all {len(plan.runs)} runs are finished", file=stream)
+        return
+    aside = f"; {unknown} runs not counted" if unknown else ""
+    left = f"{len(plan.runs)} runs, about {in_words(total)} left" if total else f"{len(plan.runs)} runs"
+    print(f"{left}, from a few steps of each kind here{aside}", file=stream)
+
+
+def _list(plans: "list[Plan]", *, as_json: bool) -> int:
+    """What can be reproduced, and how long it takes."""
+    with Status() as talk:
+        from longtail.reproduction.estimate import Estimates, in_words, total_seconds
+
+        estimates = Estimates(talk.say)
+        rows: list[dict[str, Any]] = []
+        for plan in plans:
+            seconds, unknown = total_seconds(plan, estimates)
+            missing = dict.fromkeys(run.config.data for run in plan.runs if estimates.missing(run))
+            row = {"name": plan.table.name, "about": plan.table.title, "sources": plan.table.sources}
+            rows.append(
+                row | {"runs": len(plan.runs), "seconds": seconds, "unknown": unknown, "missing": list(missing)}
+            )
+    if as_json:
+        _print_json(rows)
+        return 0
+    lines = [
+        (
+            row["name"],
+            f"{row['about']} ({', '.join(row['sources'])})",
+            str(row["runs"]),
+            in_words(row["seconds"]) if row["unknown"] < row["runs"] else "?",
+            f"needs {', '.join(row['missing'])}" if row["missing"] else "",
+        )
+        for row in rows
+    ]
+    print_table(("name", "what", "runs", "time", ""), lines)
+    print(
+        f"budget {plans[0].budget}; times from a few steps of each kind of run on this device, without what is needed"
+    )
+    return 0
+
+
+def _show(plan: "Plan", needs: dict[str, str], *, as_json: bool) -> int:
+    """Write and print the outcome; the exit code is that of the first run that failed."""
+    from longtail.reproduction.outcome import exit_code, read_outcome
+    from longtail.reproduction.writing import HEADER, make_page, write_outcome
+    from longtail.reproduction.writing import as_json as encode
+
+    outcomes: list[EntryOutcome] = read_outcome(plan, needs)
+    write_outcome(plan, outcomes)
+    if as_json:
+        _print_json(encode(plan, outcomes))
+        return exit_code(outcomes)
+    page = make_page(plan, outcomes)
+    print(page.title)
+    print_table(HEADER, page.lines)
+    for number, note in enumerate(page.footnotes, start=1):
+        print(f"[{number}] {note}")
+    print("\n".join(page.made))
+    print(f"table: {plan.out / 'reproduction.md'}, {plan.out / 'reproduction.json'}")
+    return exit_code(outcomes)
+
+
+def _print_json(content: Any) -> None:
+    import json
+
+    print(json.dumps(content, indent=1))
+
+
+def _refuse_several_ranks() -> None:
+    import os
+
+    from longtail._errors import UsageError
+
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError(
+            "longtail reproduce runs on one device, and was started on several",
+            "its runs are many and small, one after another",
+            "start the commands that --dry-run prints with torchrun, then use --table-only",
+        )

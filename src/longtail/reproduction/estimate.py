@@ -1,0 +1,138 @@
+"""How long a plan will take on this device, from a few real steps of each kind of run, and what of it is done already.
+
+Runs are of one kind if they have the same network, method, batches and shape of images, whatever the number of images
+and the seed. Data that is not there has no estimate, and its runs are not started.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from longtail._errors import DataError, LongtailError, UsageError
+from longtail.data import LongTailData
+from longtail.evaluation import read_metrics
+from longtail.reproduction.plan import Plan, PlannedRun
+from longtail.training.assembly import find_method, open_data
+from longtail.training.config import RunConfig
+from longtail.training.run_folder import RunFolder
+from longtail.training.stopping import StoppedError
+from longtail.training.timing import Speed, measure_speed
+
+
+@dataclass
+class Estimates:
+    """Opens data and measures speeds, each once.
+
+    Args:
+        say: is told what is being measured.
+    """
+
+    say: Callable[[str], None] = lambda _: None
+    _data: dict[str, LongTailData | DataError] = field(default_factory=dict)
+    _speeds: dict[str, Speed | None] = field(default_factory=dict)
+
+    def missing(self, run: PlannedRun) -> DataError | None:
+        """Why the data of a run is not there; None if it is."""
+        found = self._open(run.config)
+        return found if isinstance(found, DataError) else None
+
+    def seconds(self, run: PlannedRun) -> float | None:
+        """What is left of a run, 0 if it is finished; None if that cannot be known."""
+        if RunFolder(run.folder).is_finished:
+            return 0.0
+        data = self._open(run.config)
+        if isinstance(data, DataError):
+            return None
+        speed = self._speed(run.config, data)
+        return None if speed is None else speed.seconds(run.config, data) * (1 - share_done(run))
+
+    def _open(self, config: RunConfig) -> LongTailData | DataError:
+        if config.data not in self._data:
+            self.say(f"opening {config.data}")
+            try:
+                self._data[config.data] = open_data(config)
+            except DataError as error:
+                # What may be fetched or bought is skipped; what is broken or misspelt is not.
+                if error.code != "not-fetched":
+                    raise
+                self._data[config.data] = error
+        return self._data[config.data]
+
+    def _speed(self, config: RunConfig, data: LongTailData) -> Speed | None:
+        shape = (data.image_size or data.name, data.in_channels, config.image_size, config.batch_size)
+        kind = repr((config.model.name, config.method, config.precision, *shape))
+        if kind not in self._speeds:
+            self.say(f"timing {config.model.name}, {describe_method(config)}, on {config.data}")
+            find_method(config)
+            # Weights do not change the speed, and are not fetched for it.
+            plain = replace(config, model=replace(config.model, pretrained=False))
+            try:
+                self._speeds[kind] = measure_speed(plain, data)
+            except UsageError:
+                raise
+            except StoppedError as error:
+                raise StoppedError(error.reason, "stopped before the first run") from error
+            except LongtailError:  # too large, or it diverges: the run itself will say so
+                self._speeds[kind] = None
+        return self._speeds[kind]
+
+
+def share_done(run: PlannedRun) -> float:
+    """Which part of its epochs an unfinished run has behind it."""
+    try:
+        return min(1.0, len(read_metrics(run.folder / "metrics.csv")) / run.config.epochs)
+    except (FileNotFoundError, ValueError):
+        return 0.0
+
+
+def total_seconds(plan: Plan, estimates: Estimates) -> tuple[float, int]:
+    """The time for all runs of the plan, and how many of them are not in it because it is not known."""
+    times = [estimates.seconds(run) for run in plan.runs]
+    return sum(time for time in times if time is not None), sum(time is None for time in times)
+
+
+def describe_method(config: RunConfig) -> str:
+    """A method with its switches and numbers.
+
+    Example:
+        >>> from longtail.training.config import build_config
+        >>> describe_method(build_config({"method": {"name": "compound_bn", "split": False, "components": 2}}))
+        'compound_bn (components=2)'
+    """
+    parts = [
+        name if value is True else f"{name}={value}"
+        for name, value in config.method.items()
+        if name not in ("name", "loss", "base_settings") and value is not False
+    ]
+    return f"{config.method['name']} ({', '.join(parts)})" if parts else config.method["name"]
+
+
+def in_words(seconds: float | None) -> str:
+    """A duration as people say it.
+
+    Example:
+        >>> [in_words(time) for time in (0.0, 12.3, 200, 9000, 400_000, None)]
+        ['done', '12 s', '3 min', '2.5 h', '4.6 days', '?']
+    """
+    if seconds is None:
+        return "?"
+    if seconds == 0:
+        return "done"
+    for size, unit in ((86_400, "days"), (3600, "h")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{max(1, round(seconds))} s"
+
+
+def settings_in_words(configs: Sequence[RunConfig]) -> list[str]:
+    """Each way in which the runs are made, one line each."""
+    return list(dict.fromkeys(_in_words(config) for config in configs))
+
+
+def _in_words(config: RunConfig) -> str:
+    size = config.image_size
+    optim = config.optim
+    return (
+        f"{config.model.name}{', pretrained' if config.model.pretrained else ''}, "
+        f"{f'images of {size} x {size}' if size else 'images at full size'}, {config.epochs} epochs, "
+        f"batches of {config.batch_size}, {optim.name}, learning rate {optim.lr:g}, weight decay {optim.weight_decay:g}"
+    )

@@ -1,0 +1,203 @@
+"""From a table to ordinary runs: settings, folders, and the `longtail train` command of each.
+
+Layers, the upper ones first: what the user gave, `quick` of the table with that budget, the row's settings, the recipe
+of its data set. `LONGTAIL_*` variables stay out of it, since a reproduction must not depend on them. Every run is on
+one device.
+
+Rows that become the same run, as all columns of a table do with `--data digits-lt`, are run once, as the first of
+them. The paper's number stands beside a row only while it is run on the paper's data set.
+"""
+
+import dataclasses
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from longtail._errors import UsageError
+from longtail.reproduction.tables import Entry, Table
+from longtail.training.config import RunConfig, build_config
+from longtail.training.layering import merge, parse_override, resolve, without_none
+from longtail.training.resuming import check_settings, read_config
+
+BUDGETS = ("quick", "paper")
+SEEDS = {"quick": (0,), "paper": (0, 1, 2)}
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run: its seed, its settings, and the folder that it goes to."""
+
+    seed: int
+    config: RunConfig
+    folder: Path
+
+
+@dataclass(frozen=True)
+class PlannedEntry:
+    """An entry of the table with its runs, one a seed; none for a method of another paper."""
+
+    entry: Entry
+    runs: tuple[PlannedRun, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a table.
+
+    Args:
+        table: what is reproduced.
+        budget: "quick" or "paper".
+        seeds: of each entry's runs.
+        out: the folder of all of them.
+        entries: in the order of the table.
+        remarks: what was changed against the table.
+    """
+
+    table: Table
+    budget: str
+    seeds: tuple[int, ...]
+    out: Path
+    entries: tuple[PlannedEntry, ...]
+    remarks: tuple[str, ...] = field(default=())
+
+    @property
+    def runs(self) -> list[PlannedRun]:
+        """All of them, in order."""
+        return [run for planned in self.entries for run in planned.runs]
+
+
+def make_plan(
+    table: Table,
+    *,
+    budget: str = "quick",
+    seeds: Sequence[int] = (),
+    out: Path | None = None,
+    rows: Sequence[str] = (),
+    flags: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+) -> Plan:
+    """Choose rows and settle the settings of each run.
+
+    Args:
+        table: what to reproduce.
+        budget: "paper", or "quick", for a CPU.
+        seeds: of each row's runs; the budget's if there are none.
+        out: the folder of all runs.
+        rows: patterns of rows, data sets, sources or keys; all rows if there are none.
+        flags: nested settings for every run; None stands for not given.
+        overrides: `key=value` texts for every run.
+    """
+    if budget not in BUDGETS:
+        raise UsageError(f"--budget must be {' or '.join(BUDGETS)}, got {budget!r}")
+    given = without_none(flags or {})
+    for text in overrides:
+        given = merge(given, parse_override(text))
+    for name in ("seed", "devices"):
+        if name in given:
+            raise UsageError(f"--set {name} cannot be used here", "", _INSTEAD[name])
+    seeds = tuple(dict.fromkeys(seeds)) or SEEDS[budget]
+    out = out or Path("runs") / "reproduce" / f"{table.name}-{budget}"
+    chosen = _on(_choose(table, rows), given.get("data"))
+    planned: list[PlannedEntry] = []
+    known: set[str] = set()
+    for entry in chosen:
+        runs = () if entry.settings is None else tuple(_plan_run(entry, seed, budget, out, given) for seed in seeds)
+        names = {str(runs[0].folder), repr(runs[0].config)} if runs else {entry.source + entry.key}
+        if not names & known:
+            planned.append(PlannedEntry(entry, runs))
+        known |= names
+    remarks = []
+    if len(planned) < len(chosen):
+        remarks.append(f"{len(chosen) - len(planned)} rows are the same run as another here, and are left out")
+    if chosen and not any(entry.data == given.get("data", entry.data) for entry in _choose(table, rows)):
+        remarks.append(f"on {given['data']}, which the paper does not use here: there is no number to compare with")
+    return Plan(table, budget, seeds, out, tuple(planned), tuple(remarks))
+
+
+_INSTEAD = {
+    "seed": "use --seeds, such as --seeds 0 1 2",
+    "devices": "each run takes one device; start the commands of --dry-run with torchrun to use more",
+}
+
+
+def command_of(run: PlannedRun) -> str:
+    """The `longtail train` that makes the same run."""
+    config = run.config.as_dict()
+    recipe = build_config(resolve({"data": config["data"], "method": config["method"]["name"]}, environment={}))
+    arguments = ["longtail", "train", config["data"], "--out", str(run.folder), "--resume", "auto"]
+    for key, value in _differences(recipe.as_dict(), config):
+        if key == "method.name":
+            arguments += ["--method", value]
+        elif key != "data":
+            shown = yaml.safe_dump(value, default_flow_style=True, width=10_000).removesuffix("\n...\n").strip()
+            arguments += ["--set", f"{key}={shown}"]
+    return shlex.join(arguments)
+
+
+def check_folders(plan: Plan) -> None:
+    """Refuse folders that hold runs of other settings, whose numbers would be taken for those of this table."""
+    for run in plan.runs:
+        if not (run.folder / "config.yaml").is_file():
+            continue
+        try:
+            check_settings(build_config(read_config(run.folder), str(run.folder)).as_dict(), run.config.as_dict())
+        except UsageError as error:
+            difference = error.what.removeprefix("a resumed run cannot change ")
+            raise UsageError(
+                f"{run.folder} holds a run with other settings: {difference}",
+                "its number would stand in a table that it does not belong to",
+                "choose another --out, or the flags that it was made with",
+            ) from error
+
+
+def _choose(table: Table, rows: Sequence[str]) -> list[Entry]:
+    for pattern in rows:
+        if not any(entry.matches(pattern) for entry in table.entries):
+            raise UsageError(
+                f"--rows {pattern} matches no row of {table.name}",
+                f"its rows are {', '.join(dict.fromkeys(entry.row for entry in table.entries))}; "
+                f"its data sets {', '.join(dict.fromkeys(entry.data for entry in table.entries))}",
+                f"name rows, data sets or both: --rows {table.entries[0].row} '{table.entries[0].key}'",
+            )
+    return [entry for entry in table.entries if not rows or any(entry.matches(pattern) for pattern in rows)]
+
+
+def _on(entries: list[Entry], data: str | None) -> list[Entry]:
+    """The entries on `data`; if there are none, those that are run, moved to it, of which the paper says nothing."""
+    if data is None:
+        return entries
+    there = [entry for entry in entries if entry.data == data]
+    return there or [
+        dataclasses.replace(entry, data=data, paper=dict.fromkeys(entry.paper), notes=())
+        for entry in entries
+        if entry.settings is not None
+    ]
+
+
+def _plan_run(entry: Entry, seed: int, budget: str, out: Path, given: Mapping[str, Any]) -> PlannedRun:
+    settings = merge(entry.settings or {}, entry.quick if budget == "quick" else {})
+    settings = merge(settings, {"data": entry.data, "seed": seed, "devices": 1})
+    config = build_config(resolve(merge(settings, given), environment={}, budget=budget))
+    return PlannedRun(seed, config, out / _as_name(entry.data) / _as_name(entry.row) / f"seed-{seed}")
+
+
+def _as_name(text: str) -> str:
+    """As the name of a folder."""
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-") or "data"
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """What `new` has otherwise than `old`, by dotted key; a method's arguments that are mappings stay whole."""
+    found: list[tuple[str, Any]] = []
+    for name, value in new.items():
+        before = old.get(name)
+        if name in ("method", "model", "optim") and not prefix and isinstance(value, Mapping):
+            found += _differences(before or {}, value, f"{name}.")
+        elif value != before or f"{prefix}{name}" == "method.name":
+            found.append((f"{prefix}{name}", value))
+    return found

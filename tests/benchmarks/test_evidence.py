@@ -1,0 +1,69 @@
+"""The tables of the evidence: right numbers, and a page that is made of the committed runs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from benchmarks.evidence import PAGE, Setting, fill, read_runs, saturation, table
+
+SETTING = Setting("cifar10-lt:100", "resnet8", 10, 128, 0.05, 5e-4)
+
+
+def _run(row: str, seed: int, balanced: float, reading: str = "none", epochs: int = 10) -> dict[str, Any]:
+    return {
+        "row": row,
+        "reading": reading,
+        "seed": seed,
+        "settings": {
+            "data": "cifar10-lt:100",
+            "model": {"name": "resnet8"},
+            "epochs": epochs,
+            "batch_size": 128,
+            "optim": {"lr": 0.05, "weight_decay": 5e-4},
+        },
+        "accuracy": {"balanced": balanced, "accuracy_many": balanced},
+    }
+
+
+def _write(folder: Path, *runs: dict[str, Any]) -> Path:
+    for number, run in enumerate(runs):
+        (folder / f"{number}.json").write_text(json.dumps(run))
+    return folder
+
+
+def test_differences_are_paired_by_seed_with_the_interval_of_a_paired_t_test(tmp_path: Path) -> None:
+    base, other = [0.50, 0.53, 0.49], [0.52, 0.54, 0.525]
+    runs = [_run("baseline", seed, value) for seed, value in enumerate(base)]
+    runs += [_run("cbn", seed, value) for seed, value in enumerate(other)]
+    rows = read_runs(_write(tmp_path, *reversed(runs)))[SETTING]
+    expected = stats.ttest_rel(np.multiply(100, other), np.multiply(100, base)).confidence_interval()
+    assert f"{expected.low:+.1f} to {expected.high:+.1f}" in table(rows)[-1]
+
+
+def test_a_seed_without_a_baseline_counts_for_the_mean_and_not_for_the_difference(tmp_path: Path) -> None:
+    runs = [_run("baseline", 0, 0.5), _run("cbn", 0, 0.6), _run("cbn", 1, 0.9)]
+    line = table(read_runs(_write(tmp_path, *runs))[SETTING])[-1]
+    assert line == "| +CBN |  | 2 | 75.0 ± 21.2 | 75.0 ± 21.2 | +10.0 |  |"
+
+
+def test_saturation_compares_each_number_of_epochs_with_the_one_before(tmp_path: Path) -> None:
+    runs = read_runs(_write(tmp_path, _run("baseline", 0, 0.5, epochs=20), _run("baseline", 0, 0.4)))
+    assert saturation(runs, SETTING)[2:] == ["| 10 | 1 | 40.0 |  |", "| 20 | 1 | 50.0 | +10.0 |"]
+
+
+def test_a_table_is_filled_in_between_its_marks_alone(tmp_path: Path) -> None:
+    runs = read_runs(_write(tmp_path, _run("baseline", 0, 0.5)))
+    page = f"before\n<!-- table {SETTING} -->old<!-- end -->\nafter <!-- end -->"
+    filled = fill(page, runs)
+    assert filled.startswith("before\n<!-- table")
+    assert filled.endswith("<!-- end -->\nafter <!-- end -->")
+    assert "old" not in filled
+    assert "| Baseline (BN) |  | 1 | 50.0 | 50.0 |  |  |" in filled
+    assert fill(filled, runs) == filled
+
+
+def test_the_published_page_is_made_of_the_committed_runs() -> None:
+    assert fill(PAGE.read_text(), read_runs()) == PAGE.read_text()

@@ -1,0 +1,46 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from longtail.data import open_dataset
+from longtail.training import build_config
+from longtail.training.timing import Speed, measure_speed
+
+DATA = open_dataset("digits-lt:10")  # 486 training and 540 test images
+
+
+def test_the_time_of_a_run_is_that_of_its_steps_and_evaluations() -> None:
+    config = build_config({"data": "digits-lt:10", "epochs": 10, "batch_size": 100, "eval_every": 4})
+    assert (len(DATA.train), len(DATA.val), len(DATA.test)) == (486, 0, 540)
+    # 4 steps an epoch, 10 epochs; evaluated after epochs 4, 8 and 10, then predicted.
+    speed = Speed(step=1.0, last_step=1.0, first_share=1.0, image=0.01)
+    assert speed.seconds(config, DATA) == pytest.approx(10 * 4 + 4 * 540 * 0.01)
+    # Eight epochs at a second a step, two at half a second.
+    stages = Speed(step=1.0, last_step=0.5, first_share=0.8, image=0.0)
+    assert stages.seconds(config, DATA) == pytest.approx(8 * 4 + 2 * 4 * 0.5)
+
+
+@pytest.mark.parametrize("method", ["erm", "decoupled"])
+def test_measuring_takes_real_steps_and_leaves_nothing_behind(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    steps = 0
+    step = torch.optim.SGD.step
+
+    def count(self: torch.optim.SGD, *rest: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return step(self, *rest)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", count)
+    settings = {"data": "digits-lt:10", "model": {"name": "resnet8"}, "method": {"name": method}, "epochs": 5}
+    speed = measure_speed(build_config(settings | {"workers": 0, "batch_size": 64}), DATA)
+    assert speed.step > 0
+    assert speed.image > 0
+    assert speed.first_share == (0.8 if method == "decoupled" else 1.0)
+    assert (speed.last_step == speed.step) == (method == "erm")
+    assert 2 <= steps <= 16
+    assert list(tmp_path.iterdir()) == []
