@@ -63,6 +63,10 @@ READINGS: dict[str, dict[str, Any]] = {
     "split_loss": SPLIT_LOSS,
     "last_stage": {"layers": ["stage3"]},
     "temperature_split_loss": SOFT | SPLIT_LOSS,
+    "temperature_interleaved": SOFT | {"group_scheme": "interleaved"},
+    "temperature_interleaved_split_loss": SOFT | SPLIT_LOSS | {"group_scheme": "interleaved"},
+    "split_running": {"split_statistics": "running"},
+    "temperature_split_running": SOFT | {"split_statistics": "running"},
     "temperature_last_stage": SOFT | {"layers": ["stage3"]},
 }
 FOLDER = RESULTS / "ladder"
