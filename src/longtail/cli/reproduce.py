@@ -45,7 +45,7 @@ def reproduce(
     name
         components, mixtures, backbones, rebalancing or datasets.
     budget
-        quick: small network, small images, a twentieth of the epochs. paper: the paper's setting.
+        quick: small network, small images, few epochs. paper: the paper's setting.
     rows
         Only these rows, data sets or both: --rows baseline 'cbn*@cifar10-lt:100'.
     seeds
