@@ -13,12 +13,18 @@ from longtail.nn import CompoundBatchNorm2d, convert_batch_norm, split_path
 def model(**options: Any) -> nn.Sequential:
     torch.manual_seed(0)
     norm = CompoundBatchNorm2d(6, 3, component_init="random", **options)
-    return nn.Sequential(nn.Conv2d(3, 6, 3), norm, nn.ReLU(inplace=True))
+    behind = nn.Identity() if "activation" in options else nn.ReLU(inplace=True)
+    return nn.Sequential(nn.Conv2d(3, 6, 3), norm, behind)
 
 
 @pytest.mark.parametrize(
     ("options", "backend"),
-    [({}, "inductor"), ({"momentum": None}, "aot_eager"), ({"statistics": "running", "affine": False}, "aot_eager")],
+    [
+        ({}, "inductor"),
+        ({"momentum": None}, "aot_eager"),
+        ({"statistics": "running", "affine": False}, "aot_eager"),
+        ({"activation": "relu"}, "aot_eager"),
+    ],
 )
 def test_compiled_in_one_graph_equals_eager(options: dict[str, Any], backend: str) -> None:
     torch._dynamo.reset()
@@ -43,8 +49,9 @@ def test_compiled_in_one_graph_equals_eager(options: dict[str, Any], backend: st
     torch.testing.assert_close(compiled(x), eager.eval()(x))
 
 
-def test_onnx_equals_torch_at_any_batch_size(tmp_path: Path) -> None:
-    net = model().eval()
+@pytest.mark.parametrize("options", [{}, {"activation": "relu"}])
+def test_onnx_equals_torch_at_any_batch_size(options: dict[str, Any], tmp_path: Path) -> None:
+    net = model(**options).eval()
     path = tmp_path / "model.onnx"
     with torch.no_grad():
         example = torch.randn(2, 3, 8, 8)

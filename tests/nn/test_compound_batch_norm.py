@@ -248,6 +248,7 @@ def test_the_wrong_number_of_channels_is_refused() -> None:
         ({"temperature": 0.0}, "temperature must be positive or 'channels', got 0.0"),
         ({"temperature": "D"}, "temperature must be positive or 'channels', got 'D'"),
         ({"min_mass": 0.0}, "min_mass must be positive"),
+        ({"activation": "gelu"}, "activation must be one of 'relu', got 'gelu'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -273,8 +274,10 @@ def test_an_in_place_activation_behind_the_layer_is_right() -> None:
 
 
 def test_the_layer_prints_its_arguments() -> None:
-    text = repr(CompoundBatchNorm2d(5, 2, affine=False, temperature="channels", detach_responsibilities=True))
+    text = repr(
+        CompoundBatchNorm2d(5, 2, affine=False, temperature="channels", detach_responsibilities=True, activation="relu")
+    )
     assert text == (
         "CompoundBatchNorm2d(5, components=2, eps=1e-05, momentum=0.1, statistics='batch', affine=False, "
-        "temperature='channels', detach_responsibilities=True)"
+        "temperature='channels', detach_responsibilities=True, activation='relu')"
     )

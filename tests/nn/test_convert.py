@@ -1,6 +1,6 @@
 import copy
 import logging
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import timm
@@ -10,6 +10,7 @@ from efficientnet_lite_pytorch import EfficientNet
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
+from longtail.models.cifar_resnet import CifarResNet
 from longtail.nn import (
     CompoundBatchNorm,
     CompoundBatchNorm1d,
@@ -17,6 +18,7 @@ from longtail.nn import (
     CompoundBatchNorm3d,
     CompoundBatchNormAct2d,
     convert_batch_norm,
+    split_path,
 )
 
 ARCHITECTURES = ["resnet18", "resnext26ts", "efficientnet_b0", "regnety_002", "mobilenetv3_small_050"]
@@ -96,6 +98,74 @@ def test_each_kind_of_batch_norm_is_converted(
     torch.testing.assert_close(converted(x), old(x))
 
 
+def test_timms_relu_becomes_the_layers_own_unless_dropout_comes_before_it() -> None:
+    def activation(**layers: Any) -> str | None:
+        converted = convert_batch_norm(BatchNormAct2d(6, **layers))
+        assert isinstance(converted, CompoundBatchNormAct2d)
+        return converted.activation
+
+    assert activation() == "relu"
+    assert activation(drop_layer=nn.Dropout) is None
+    assert activation(act_layer=nn.SiLU) is None
+
+
+class Pair(nn.Module):
+    relu_after: ClassVar = {"norm": "act"}
+
+    def __init__(self, norm: nn.Module, act: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.act = norm, act
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.act(self.norm(x))
+        return result
+
+
+def test_a_relu_that_a_module_declares_becomes_the_norms_own() -> None:
+    torch.manual_seed(0)
+    plain = live(CifarResNet(8, num_classes=5))
+    fused = convert_batch_norm(copy.deepcopy(plain), components=2, component_init="random")
+    apart = copy.deepcopy(fused)
+    for module in apart.modules():
+        for norm, act in getattr(module, "relu_after", {}).items():
+            layer = module.get_submodule(norm)
+            assert isinstance(layer, CompoundBatchNorm)
+            assert layer.activation == "relu"
+            layer.activation = None
+            setattr(module, act, nn.ReLU(inplace=True))
+    assert sum(type(module) is nn.ReLU for module in fused.modules()) == 3  # those behind the shortcuts
+    assert sum(type(module) is nn.ReLU for module in apart.modules()) == 7
+
+    x, groups = torch.randn(6, 3, 16, 16).to(memory_format=torch.channels_last), torch.arange(6) % 2
+    for model in (fused, apart):
+        model(x).square().sum().backward()
+        with split_path(model, groups):
+            model(x).square().sum().backward()
+    for (name, ours), theirs in zip(fused.named_parameters(), apart.parameters(), strict=True):
+        assert torch.equal(ours.grad, theirs.grad), name  # type: ignore[arg-type]  # backward ran
+    assert fused.state_dict().keys() == apart.state_dict().keys()
+    for (name, buffer), other in zip(fused.named_buffers(), apart.buffers(), strict=True):
+        assert torch.equal(buffer, other), name
+    assert torch.equal(fused.eval()(x), apart.eval()(x))
+
+
+def test_a_relu_stays_where_it_is_if_fusing_it_would_change_more_than_speed() -> None:
+    watched, shared = nn.ReLU(), nn.BatchNorm2d(4)
+    watched.register_forward_hook(lambda *_: None)
+    pairs = {
+        "watched": Pair(nn.BatchNorm2d(4), watched),
+        "other": Pair(nn.BatchNorm2d(4), nn.ReLU6()),
+        "shared": Pair(shared, nn.ReLU()),
+        "again": shared,
+        "excluded": Pair(nn.BatchNorm2d(4), nn.ReLU()),
+        "no norm": Pair(nn.Identity(), nn.ReLU()),
+    }
+    model = convert_batch_norm(nn.ModuleDict(pairs), select=lambda path, _: not path.startswith("excluded"))
+    norms = [module for module in model.modules() if isinstance(module, CompoundBatchNorm)]
+    assert [norm.activation for norm in norms] == [None, None, None]
+    assert not any(isinstance(pair.act, nn.Identity) for pair in pairs.values() if isinstance(pair, Pair))
+
+
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_everything_is_carried_over(training: bool, dtype: torch.dtype) -> None:
@@ -173,6 +243,7 @@ def test_what_cannot_be_converted_is_refused_with_its_path_and_nothing_changes(m
     [
         (nn.Linear(2, 2), {}, "must have a batch norm to convert, got none in Linear"),
         (nn.BatchNorm2d(2), {"eps": 1e-3}, "eps is taken from each batch norm"),
+        (nn.BatchNorm2d(2), {"activation": "relu"}, "activation is taken from each batch norm"),
         (nn.BatchNorm2d(2), {"components": 0}, "components must be at least 1"),
     ],
 )

@@ -78,6 +78,14 @@ def test_a_layer_becomes_torchs_of_the_same_dimensions(
     torch.testing.assert_close(folded(x), norm(x))
 
 
+def test_the_layers_own_relu_is_kept() -> None:
+    norm = CompoundBatchNorm2d(5, 3, activation="relu").eval()
+    x = torch.randn(4, 5, 3, 3)
+    folded = fold_batch_norm(norm)
+    assert [type(module) for module in folded.children()] == [nn.BatchNorm2d, nn.ReLU]
+    torch.testing.assert_close(folded(x), norm(x))
+
+
 def test_a_sync_batch_norm_folds_back_to_one() -> None:
     norm = convert_batch_norm(nn.SyncBatchNorm(5)).eval()
     assert isinstance(fold_batch_norm(norm), nn.SyncBatchNorm)

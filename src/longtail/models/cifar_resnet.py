@@ -15,6 +15,7 @@ start as in He et al., ICCV 2015 (normal, fan out); the linear layer starts as t
 """
 
 from functools import partial
+from typing import ClassVar
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -47,8 +48,10 @@ class SubsampleShortcut(nn.Module):
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut around them.
 
-    `norm1` is followed by `act1` at once, so that pair may be fused; after `norm2` comes the sum first.
+    `norm1` is followed by `act1` at once, so `convert_batch_norm` may fuse them; after `norm2` comes the sum first.
     """
+
+    relu_after: ClassVar = {"norm1": "act1"}
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -82,6 +85,8 @@ class CifarResNet(nn.Module):
         >>> sum(parameter.numel() for parameter in model.parameters())
         464154
     """
+
+    relu_after: ClassVar = {"norm": "act"}
 
     def __init__(self, depth: int, num_classes: int, *, in_channels: int = 3) -> None:
         super().__init__()

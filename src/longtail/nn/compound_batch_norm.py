@@ -17,6 +17,7 @@ from longtail.nn.functional.options import Mixture, Options
 
 ComponentInit = Literal["equal", "random"]
 AffineInit = Literal["identity", "matched"]
+Activation = Literal["relu"]
 
 
 class CompoundBatchNorm(nn.Module):
@@ -42,6 +43,7 @@ class CompoundBatchNorm(nn.Module):
         affine_init: "identity" is γ = 1, β = 0, which maps each component onto the same distribution; "matched"
             starts γ and β so that at the initial statistics the sum is plain batch norm.
         min_mass: a component with fewer points than this in the batch keeps its statistics.
+        activation: "relu" returns ReLU of the output: what `nn.ReLU` behind the layer does, but on a CPU in one go.
         synchronize: whether moments are summed over the ranks when torch.distributed is initialised.
         process_group: the ranks to sum over; all if None.
         device: of the parameters and buffers.
@@ -81,6 +83,7 @@ class CompoundBatchNorm(nn.Module):
         component_init: ComponentInit = "equal",
         affine_init: AffineInit = "identity",
         min_mass: float = 2.0,
+        activation: Activation | None = None,
         synchronize: bool = True,
         process_group: dist.ProcessGroup | None = None,
         device: torch.device | str | None = None,
@@ -95,6 +98,8 @@ class CompoundBatchNorm(nn.Module):
         _one_of("split_statistics", split_statistics, ("batch", "running"))
         _one_of("component_init", component_init, ("equal", "random"))
         _one_of("affine_init", affine_init, ("identity", "matched"))
+        if activation is not None:
+            _one_of("activation", activation, ("relu",))
         if momentum is not None and not 0 <= momentum <= 1:
             raise ValueError(f"momentum must be None or between 0 and 1, got {momentum}")
         if eps < 0:
@@ -115,6 +120,7 @@ class CompoundBatchNorm(nn.Module):
         self.component_init: ComponentInit = component_init
         self.affine_init: AffineInit = affine_init
         self.min_mass = min_mass
+        self.activation: Activation | None = activation
         self.synchronize = synchronize
         self.process_group = process_group
         self.track_running_stats = True  # unset by frozen_statistics; the name is torch's
@@ -179,6 +185,7 @@ class CompoundBatchNorm(nn.Module):
             min_mass=self.min_mass,
             synchronize=training and self.synchronize and dist.is_available() and dist.is_initialized(),
             process_group=self.process_group,
+            relu=self.activation == "relu",
         )
         momentum: float | Tensor = 0.0 if self.momentum is None else self.momentum
         if training and self.momentum is None:
@@ -241,6 +248,8 @@ class CompoundBatchNorm(nn.Module):
             parts.append(f"temperature={self.temperature!r}")
         if self.detach_responsibilities:
             parts.append("detach_responsibilities=True")
+        if self.activation:
+            parts.append(f"activation={self.activation!r}")
         return ", ".join(parts)
 
 

@@ -53,6 +53,10 @@ def convert_batch_norm(
     old mean and the affine parameters are set such that eval output stays the same. eps, momentum, training mode,
     requires_grad, device, dtype and the fused activation are carried over.
 
+    A ReLU that follows a norm at once may become the norm's own `activation`, which saves passes over memory. torch
+    does not tell what follows what, so a module says it of its children: `relu_after = {"norm1": "act1"}`. If both
+    are what they should be, an `nn.Identity` takes the place of `act1`.
+
     Args:
         model: changed in place; if it is itself a batch norm, only the returned module is new.
         components: M.
@@ -66,7 +70,7 @@ def convert_batch_norm(
         ValueError: if there is nothing to convert, or a batch norm cannot be converted: its path and the reason are
             named, and the model is left as it was.
     """
-    for name in ("eps", "momentum", "affine", "affine_init", "device", "dtype"):
+    for name in ("eps", "momentum", "affine", "affine_init", "activation", "device", "dtype"):
         if name in options:
             raise ValueError(f"{name} is taken from each batch norm, so convert_batch_norm does not take it")
     found = {
@@ -88,8 +92,29 @@ def convert_batch_norm(
             return replacements[module]
         parent, _, name = path.rpartition(".")
         setattr(model.get_submodule(parent), name, replacements[module])
+    _fuse_relus(model, list(found.values()), replacements)
     _logger.info("converted %d batch norms: %s", len(found), ", ".join(found))
     return model
+
+
+def _fuse_relus(model: nn.Module, found: list[_BatchNorm], replacements: dict[_BatchNorm, CompoundBatchNorm]) -> None:
+    """Move the ReLUs that modules declare in `relu_after` into the new norms before them."""
+    alone = {new for old, new in replacements.items() if found.count(old) == 1}  # a shared norm has other followers
+    for module in model.modules():
+        for norm_name, act_name in getattr(module, "relu_after", {}).items():
+            norm, act = module.get_submodule(norm_name), module.get_submodule(act_name)
+            if isinstance(norm, CompoundBatchNorm) and norm in alone and _is_plain_relu(act):
+                norm.activation = "relu"
+                setattr(module, act_name, nn.Identity())
+
+
+def _is_plain_relu(module: nn.Module) -> bool:
+    return type(module) is nn.ReLU and not _has_hooks(module)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, kind) for kind in hooks)
 
 
 def _is_timm_act(module: nn.Module) -> bool:
@@ -110,8 +135,7 @@ def _obstacle(module: _BatchNorm) -> str | None:
         return "it is a subclass whose behaviour is not known here; exclude it with select"
     if module.running_mean is None or module.running_var is None:
         return "it tracks no running statistics, which the mixture needs"
-    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    if any(getattr(module, kind) for kind in hooks):
+    if _has_hooks(module):
         return "it has hooks, which would be lost; remove them before and put them back after"
     return None
 
@@ -134,6 +158,9 @@ def _convert(old: _BatchNorm, components: int, options: dict[str, Any]) -> Compo
     new: CompoundBatchNorm
     if _is_timm_act(old):
         inner = {"drop": old.get_submodule("drop"), "act": old.get_submodule("act")}
+        if type(inner["drop"]) is nn.Identity and _is_plain_relu(inner["act"]):
+            inner["act"] = nn.Identity()
+            arguments["activation"] = "relu"
         new = CompoundBatchNormAct2d(old.num_features, components, **inner, **arguments)
     elif isinstance(old, nn.BatchNorm1d):
         new = CompoundBatchNorm1d(old.num_features, components, **arguments)

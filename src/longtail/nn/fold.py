@@ -91,6 +91,7 @@ def _fold(module: CompoundBatchNorm) -> nn.Module:
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(module.get_parameter(name).requires_grad)
     new.eval()
+    behind: list[nn.Module] = [nn.ReLU(inplace=True)] if module.activation == "relu" else []
     if isinstance(module, CompoundBatchNormAct2d):
-        return nn.Sequential(new, module.drop, module.act).eval()
-    return new
+        behind += [module.drop, module.act]
+    return nn.Sequential(new, *behind).eval() if behind else new

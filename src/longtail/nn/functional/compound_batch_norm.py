@@ -156,6 +156,7 @@ def normalise(
         y, batch = fused_in_graph(x, groups, mixture, options)
     else:
         y, batch = _by_definition(x, groups, mixture, options)
+    y = y.relu() if options.relu else y
     if not options.training:
         return y, _unchanged(prior, mean, var)
     points = batch[0].sum() if groups is None else batch[0]

@@ -17,6 +17,7 @@ class Options(NamedTuple):
     min_mass: float
     synchronize: bool
     process_group: dist.ProcessGroup | None
+    relu: bool = False  # whether the output goes through ReLU
 
 
 class Mixture(NamedTuple):

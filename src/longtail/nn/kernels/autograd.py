@@ -43,7 +43,7 @@ class FusedMixtureNorm(torch.autograd.Function):
         accepted.append(good)
         if keep:
             ctx.options, ctx.components = options, len(statistics[0])
-            ctx.save_for_backward(x, kept, weight, groups)
+            ctx.save_for_backward(x, kept, weight, groups, y if options.relu else None)
         return y
 
     @staticmethod
@@ -88,7 +88,7 @@ def mixture_norm(
 @mixture_norm.register_fake
 def _(x: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     _, _, groups, prior, _, _, *settings, keep_weights = others
-    options = Options._make([*settings, False, None])
+    options = Options._make([*settings, False, None, False])
     return kernel.allocate(kernel.dense(x), len(prior), groups is not None, options, keep_weights=keep_weights)
 
 
@@ -114,6 +114,7 @@ def mixture_norm_backward(
         kept,
         weight,
         groups,
+        None,
         components=components,
         options=options,
         needs_input=needs_input,

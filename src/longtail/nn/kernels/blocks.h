@@ -136,7 +136,7 @@ INLINE void weighted_sums(const int M, long rows, const float *x, const float *g
 /* ---- output ---- */
 
 INLINE void transform_rows(const int M, const int U, const float *x, long ld, long width, const float *shift,
-                           const float *w, long ldw, const float *pack, long step, float *y, long ldy) {
+                           const float *w, long ldw, const float *pack, long step, vec floor, float *y, long ldy) {
     for (long d = 0; d < width; d += VL, pack += step) {
         vec a[MAX_UNROLL], b[MAX_UNROLL];
         UNROLL for (int u = 0; u < U; u++) a[u] = b[u] = (vec){0};
@@ -149,22 +149,34 @@ INLINE void transform_rows(const int M, const int U, const float *x, long ld, lo
             }
         }
         UNROLL for (int u = 0; u < U; u++) fetch_ahead(x + u * ld + d), claim_ahead(y + u * ldy + d);
-        UNROLL for (int u = 0; u < U; u++)
-            store(y + u * ldy + d, (load(x + u * ld + d) - load(shift + d)) * a[u] + b[u]);
+        UNROLL for (int u = 0; u < U; u++) {
+            vec result = (load(x + u * ld + d) - load(shift + d)) * a[u] + b[u];
+            store(y + u * ldy + d, zero_where((ivec)(result < floor), result));
+        }
     }
 }
 
-/* y = x(wA) + wB; the pack is (A, B). */
+/* y = x(wA) + wB, or its ReLU; NaN stays NaN. The pack is (A, B). */
 INLINE void transform(const int M, long rows, const float *x, long ld, long width, const float *shift, const float *w,
-                      long ldw, const float *pack, long step, float *y, long ldy) {
+                      long ldw, const float *pack, long step, int relu, float *y, long ldy) {
     const int U = 4;
+    const vec floor = splat(relu ? 0 : -__builtin_inff());
     long i = 0;
     for (; i + U <= rows; i += U)
-        transform_rows(M, U, x + i * ld, ld, width, shift, w + i, ldw, pack, step, y + i * ldy, ldy);
-    for (; i < rows; i++) transform_rows(M, 1, x + i * ld, ld, width, shift, w + i, ldw, pack, step, y + i * ldy, ldy);
+        transform_rows(M, U, x + i * ld, ld, width, shift, w + i, ldw, pack, step, floor, y + i * ldy, ldy);
+    for (; i < rows; i++) transform_rows(M, 1, x + i * ld, ld, width, shift, w + i, ldw, pack, step, floor, y + i * ldy, ldy);
 }
 
 /* ---- gradient ---- */
+
+/* g where the output y of the ReLU let it through, as torch has it: y is not 0, or NaN. */
+INLINE void mask_gradient(long size, const float *g, const float *y, float *masked) {
+    for (long i = 0; i < size; i += VL) {
+        fetch_ahead(g + i);
+        fetch_ahead(y + i);
+        store(masked + i, zero_where((ivec)(load(y + i) <= (vec){0}), load(g + i)));
+    }
+}
 
 /* ∂L/∂w without its constant for U rows, as eight partial sums: [U][M][8]. */
 INLINE void weight_gradient_rows(const int M, const int U, const int batch, const float *x, long ld, const float *g,

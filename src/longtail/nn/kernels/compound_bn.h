@@ -21,13 +21,14 @@ struct forward {
     const float *weight, *bias; /* NULL for 1 and 0 */
     float *state, *moments;
     float *new_prior, *new_mean, *new_var; /* may be prior, mean and var themselves */
-    int64_t planes, training, batch_statistics;
+    int64_t planes, training, batch_statistics, relu;
     float eps, temperature, momentum, min_mass;
 };
 
 struct backward {
     struct shape shape;
     const float *x, *grad;
+    const float *y; /* the output where it went through ReLU, else NULL */
     float *grad_x; /* NULL where nobody asks for it */
     const float *w;
     const int64_t *groups;

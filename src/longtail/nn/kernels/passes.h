@@ -42,7 +42,7 @@ INLINE void estimate(const int M, const int hard, const struct job *job, int chu
         if (absent)
             for (long i = 0; i < rows; i++) memset(y + i * ldy, 0, (size_t)width * sizeof(float));
         else
-            transform(M, rows, x, ld, width, job->shift, w, job->rows, job->affine + 2 * j * VL, step, y, ldy);
+            transform(M, rows, x, ld, width, job->shift, w, job->rows, job->affine + 2 * j * VL, step, (int)f->relu, y, ldy);
         scatter(job, f->y, (int)f->planes, row, rows, out);
     }
 }
@@ -68,9 +68,18 @@ INLINE void apply(const int M, const int hard, const struct job *job, int chunk)
             for (long i = 0; i < rows; i++) memset(y + i * ldy, 0, (size_t)width * sizeof(float));
         else
             transform(M, rows, x, ld, width, job->shift, hard ? ones : f->w + row, hard ? 0 : job->points,
-                      job->affine + 2 * j * VL, step, y, ldy);
+                      job->affine + 2 * j * VL, step, (int)f->relu, y, ldy);
         scatter(job, f->y, (int)f->planes, row, rows, out);
     }
+}
+
+/* The gradient of rows of the norm's own output, before the ReLU if there is one. */
+static const float *gather_gradient(const struct job *job, long row, long rows, float *scratch, float *spare, long *ld) {
+    const struct backward *b = job->backward;
+    const float *g = gather(job, b->grad, (int)b->grad_planes, row, rows, scratch, ld);
+    if (!b->y) return g;
+    mask_gradient(rows * *ld, g, gather(job, b->y, (int)b->planes, row, rows, spare, ld), scratch);
+    return scratch;
 }
 
 /* R0 and R1. */
@@ -78,7 +87,8 @@ INLINE void gradient_sums(const int M, const int hard, const struct job *job, in
     const struct backward *b = job->backward;
     const long components = job->shape.components, width = job->width;
     float *sums = job->sums + chunk * job->sums_size;
-    float *in = job->scratch + chunk * job->scratch_size, *in_g = in + job->rows * width, *ones = in_g + job->rows * width;
+    float *in = job->scratch + chunk * job->scratch_size, *in_g = in + job->rows * width;
+    float *spare = in_g + job->rows * width, *ones = spare + job->rows * width;
     memset(sums, 0, (size_t)job->sums_size * sizeof(float));
     if (hard)
         for (long i = 0; i < job->rows; i++) ones[i] = 1;
@@ -92,7 +102,7 @@ INLINE void gradient_sums(const int M, const int hard, const struct job *job, in
             if (j < 0 || j >= components) continue;
         }
         const float *x = gather(job, b->x, (int)b->planes, row, rows, in, &ld);
-        const float *g = gather(job, b->grad, (int)b->grad_planes, row, rows, in_g, &ldg);
+        const float *g = gather_gradient(job, row, rows, in_g, spare, &ldg);
         weighted_sums(M, rows, x, g, ld, ldg, width, job->shift, hard ? ones : b->w + row, hard ? 0 : job->points,
                       sums + 2 * j * VL, 2 * components * VL);
     }
@@ -118,7 +128,7 @@ INLINE void gradient_input(const int M, const int hard, const int batch, const i
             j = b->groups[row / job->shape.positions];
         }
         const float *x = gather(job, b->x, (int)b->planes, row, rows, in, &ld);
-        const float *g = gather(job, b->grad, (int)b->grad_planes, row, rows, in_g, &ldg);
+        const float *g = gather_gradient(job, row, rows, in_g, out, &ldg);
         float *gradient = target(job, b->grad_x, (int)b->planes, row, out, &ldo);
         if (hard && (j < 0 || j >= components))
             for (long i = 0; i < rows; i++) memset(gradient + i * ldo, 0, (size_t)width * sizeof(float));

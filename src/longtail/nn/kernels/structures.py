@@ -35,7 +35,7 @@ class Forward(ctypes.Structure):
         *_SHAPE,
         *_pointers("x", "y", "w", "groups", "prior", "mean", "var", "weight", "bias", "state", "moments"),
         *_pointers("new_prior", "new_mean", "new_var"),
-        *_integers("planes", "training", "batch_statistics"),
+        *_integers("planes", "training", "batch_statistics", "relu"),
         *_floats("eps", "temperature", "momentum", "min_mass"),
     ]
 
@@ -45,7 +45,7 @@ class Backward(ctypes.Structure):
 
     _fields_: ClassVar[_Fields] = [
         *_SHAPE,
-        *_pointers("x", "grad", "grad_x", "w", "groups", "weight", "state", "sums", "grad_weight", "grad_bias"),
+        *_pointers("x", "grad", "y", "grad_x", "w", "groups", "weight", "state", "sums", "grad_weight", "grad_bias"),
         *_integers("planes", "grad_planes", "batch_statistics", "through_weights"),
         *_floats("eps", "min_mass"),
     ]

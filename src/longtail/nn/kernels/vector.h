@@ -17,6 +17,7 @@ typedef float vec_memory __attribute__((vector_size(4 * VL), aligned(4), may_ali
 typedef float v8 __attribute__((vector_size(32)));
 typedef float v8_memory __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t i8 __attribute__((vector_size(32)));
+typedef int32_t ivec __attribute__((vector_size(4 * VL)));
 
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
@@ -30,6 +31,9 @@ INLINE v8 load8(const float *p) { return *(const v8_memory *)p; }
 INLINE void store8(float *p, v8 v) { *(v8_memory *)p = v; }
 INLINE vec splat(float f) { return f - (vec){0}; }
 INLINE v8 splat8(float f) { return f - (v8){0}; }
+
+/* v, and 0 in the lanes of the mask. */
+INLINE vec zero_where(ivec mask, vec v) { return (vec)(~mask & (ivec)v); }
 
 /* A vector's lanes summed down to eight. */
 INLINE v8 fold(vec v) {
