@@ -40,6 +40,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 SPLIT_LOSS = {"split_loss_weight": 1.0}
 SOFT = {"temperature": "channels"}
+SPREAD = SOFT | {"group_scheme": "interleaved"}
 READINGS: dict[str, dict[str, Any]] = {
     "none": {},
     "one": {"components": 1},
@@ -63,8 +64,25 @@ READINGS: dict[str, dict[str, Any]] = {
     "split_loss": SPLIT_LOSS,
     "last_stage": {"layers": ["stage3"]},
     "temperature_split_loss": SOFT | SPLIT_LOSS,
-    "temperature_interleaved": SOFT | {"group_scheme": "interleaved"},
-    "temperature_interleaved_split_loss": SOFT | SPLIT_LOSS | {"group_scheme": "interleaved"},
+    "temperature_interleaved": SPREAD,
+    "temperature_interleaved_split_loss": SPREAD | SPLIT_LOSS,
+    "temperature_interleaved_two": SPREAD | {"components": 2},
+    "temperature_interleaved_eight": SPREAD | {"components": 8},
+    "temperature_interleaved_similarity_half": SPREAD | {"similarity_weight": 0.5},
+    "temperature_interleaved_similarity_two": SPREAD | {"similarity_weight": 2.0},
+    "temperature_interleaved_similarity_four": SPREAD | {"similarity_weight": 4.0},
+    "temperature_interleaved_last_stage": SPREAD | {"layers": ["stage3"]},
+    "temperature_interleaved_late": SPREAD | {"start": 0.5},
+    "temperature_interleaved_detached": SPREAD | {"detach_responsibilities": True},
+    "temperature_interleaved_running": SPREAD | {"statistics": "running"},
+    "temperature_interleaved_strong_statistics": SPREAD | {"update_on_weak": False},
+    "temperature_interleaved_still": SPREAD | {"update_on_split": False},
+    "temperature_interleaved_still_two": SPREAD | {"update_on_split": False, "components": 2},
+    "random_temperature_4_interleaved_still": SPREAD
+    | {"update_on_split": False, "component_init": "random", "temperature": 4.0},
+    "temperature_4_interleaved": SPREAD | {"temperature": 4.0},
+    "one_similarity_two": {"components": 1, "similarity_weight": 2.0},
+    "one_similarity_four": {"components": 1, "similarity_weight": 4.0},
     "split_running": {"split_statistics": "running"},
     "temperature_split_running": SOFT | {"split_statistics": "running"},
     "temperature_last_stage": SOFT | {"layers": ["stage3"]},

@@ -61,15 +61,29 @@ def through_split(model: nn.Module, x: Tensor) -> Tensor:
     return logits
 
 
-def dual_path(model: nn.Module, views: tuple[Tensor, ...], *, update_on_weak: bool = True) -> Tensor:
+def still_split(model: nn.Module, x: Tensor) -> Tensor:
+    before = copy.deepcopy(dict(model.named_buffers()))
+    logits = through_split(model, x)
+    for name, buffer in model.named_buffers():
+        buffer.copy_(before[name])
+    return logits
+
+
+def dual_path(
+    model: nn.Module,
+    views: tuple[Tensor, ...],
+    *,
+    update_on_weak: bool = True,
+    split: Callable[[nn.Module, Tensor], Tensor] = through_split,
+) -> Tensor:
     """The paper's loss, each path where the paper's algorithm has it, without `no_grad`."""
     weak, strong = views
     if update_on_weak:
-        compound_weak, split_weak = model(weak), through_split(model, weak)
+        compound_weak, split_weak = model(weak), split(model, weak)
     else:
         with frozen_statistics(model):
-            compound_weak, split_weak = model(weak), through_split(model, weak)
-    compound_strong, split_strong = model(strong), through_split(model, strong)
+            compound_weak, split_weak = model(weak), split(model, weak)
+    compound_strong, split_strong = model(strong), split(model, strong)
     similarity = F.cosine_similarity(compound_strong, split_weak.detach()) + F.cosine_similarity(
         split_strong, compound_weak.detach()
     )
@@ -91,6 +105,7 @@ ROWS: list[tuple[dict[str, Any], Composition]] = [
     (BOTH | {"split_loss_weight": 0.0}, lambda model, views: both_paths(model, views, 0.0)),
     (DPL, dual_path),
     (DPL | {"update_on_weak": False}, lambda model, views: dual_path(model, views, update_on_weak=False)),
+    (DPL | {"update_on_split": False}, lambda model, views: dual_path(model, views, split=still_split)),
     (DPL | {"statistics": "running"}, dual_path),
     (DPL | {"layers": ["stage3", "stage2.0.norm1"]}, dual_path),
 ]
@@ -142,6 +157,11 @@ PASSES: list[tuple[dict[str, Any], str, int]] = [
     (DPL, "compound weak, split weak, compound strong gradient, split strong gradient", 4),
     (
         DPL | {"update_on_weak": False},
+        "compound weak, split weak, compound strong gradient, split strong gradient",
+        2,
+    ),
+    (
+        DPL | {"update_on_split": False},
         "compound weak, split weak, compound strong gradient, split strong gradient",
         2,
     ),
@@ -282,6 +302,7 @@ def test_it_trains_a_timm_model() -> None:
         ({"start": 1.0}, r"start must be at least 0 and less than 1, got 1\.0"),
         ({"start": 0.5, "component_init": "random"}, "start defers the split path .* component_init='random'"),
         (CBN | {"start": 0.5}, "start defers the split path .* split=False"),
+        (SBN | {"update_on_split": False}, "update_on_split=False needs compound"),
         ({"layers": ["stage9"]}, "layers must be paths of modules with batch norms, got 'stage9'; the model has norm,"),
         ({"momentum": 2.0}, r"momentum must be None or between 0 and 1, got 2\.0"),
         ({"loss_settings": {"reduction": "none"}}, "loss_settings must not set reduction to 'none'"),

@@ -65,6 +65,7 @@ class CompoundBN(Method):
         similarity_weight: b, the weight of the two cosines; the paper gives none, so 1.
         group_scheme: how classes are cut into M groups, "contiguous" or "interleaved"; see `class_groups`.
         update_on_weak: whether the passes of the weak view update the statistics.
+        update_on_split: whether the split passes do. They normalise by their batch either way.
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
         start: the share of the training before which the split path is not taken. Until then equal components stay
             equal, so the network computes what it would with batch norm; each of the M affine sets gets 1/M of the
@@ -102,6 +103,7 @@ class CompoundBN(Method):
         similarity_weight: float = 1.0,
         group_scheme: Literal["contiguous", "interleaved"] = "contiguous",
         update_on_weak: bool = True,
+        update_on_split: bool = True,
         layers: Sequence[str] | None = None,
         start: float = 0.0,
         statistics: Literal["batch", "running"] = "batch",
@@ -116,6 +118,8 @@ class CompoundBN(Method):
         component_init = component_init or ("equal" if split else "random")
         _check_switches(compound, split, dual_path)
         _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
+        if split and not compound and not update_on_split:
+            raise ValueError("update_on_split=False needs compound, or no pass would leave statistics to infer by")
         _check_start(start, split, component_init)
         self.compound = compound
         self.split = split
@@ -123,6 +127,7 @@ class CompoundBN(Method):
         self.split_loss_weight = float(not dual_path) if split_loss_weight is None else split_loss_weight
         self.similarity_weight = similarity_weight
         self.update_on_weak = update_on_weak
+        self.update_on_split = update_on_split
         self.start = start
         self._splitting = split and start == 0
         self.loss = build_loss(loss, self.class_counts, loss_settings)
@@ -168,7 +173,8 @@ class CompoundBN(Method):
         self.loss.set_progress(progress)
 
     def _through_split(self, images: Tensor, groups: Tensor) -> Tensor:
-        with split_path(self.model, groups):
+        still = nullcontext() if self.update_on_split else frozen_statistics(self.model)
+        with split_path(self.model, groups), still:
             logits: Tensor = self.model(images)
         return logits
 
