@@ -25,6 +25,7 @@ def _run(row: str, seed: int, balanced: float, reading: str = "none", epochs: in
             "optim": {"lr": 0.05, "weight_decay": 5e-4},
         },
         "accuracy": {"balanced": balanced, "accuracy_many": balanced},
+        "mixture": {},
     }
 
 
@@ -47,6 +48,14 @@ def test_a_seed_without_a_baseline_counts_for_the_mean_and_not_for_the_differenc
     runs = [_run("baseline", 0, 0.5), _run("cbn", 0, 0.6), _run("cbn", 1, 0.9)]
     line = table(read_runs(_write(tmp_path, *runs))[SETTING])[-1]
     assert line == "| +CBN |  | 2 | 75.0 ± 21.2 | 75.0 ± 21.2 | +10.0 |  |"
+
+
+def test_mixtures_have_columns_where_a_run_has_one(tmp_path: Path) -> None:
+    compound = _run("cbn", 0, 0.6) | {"mixture": {"mixture/effective_components": 3.14159, "mixture/distance": 0.5}}
+    names, _, baseline, cbn = table(read_runs(_write(tmp_path, _run("baseline", 0, 0.5), compound))[SETTING])
+    assert names.endswith("| Components | Distance |")
+    assert baseline.endswith("|  |  |")
+    assert cbn.endswith("| 3.14 | 0.50 |")
 
 
 def test_saturation_compares_each_number_of_epochs_with_the_one_before(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.methods import ERM, CompoundBN
+from longtail.methods import ERM, CompoundBN, Decoupled
 from longtail.models import create_model
 from longtail.nn import CompoundBatchNorm, class_groups, convert_batch_norm, frozen_statistics, split_path
 
@@ -17,11 +17,17 @@ COUNTS = [60, 20, 6, 2]
 TARGET = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])
 GROUPS = class_groups(4, 2)[TARGET]
 
-BASELINE = {"compound": False, "split": False, "dual_path": False}
-SBN = {"compound": False, "split": True, "dual_path": False}
+BASELINE: dict[str, Any] = {"compound": False, "split": False, "dual_path": False}
+SBN: dict[str, Any] = {"compound": False, "split": True, "dual_path": False}
 CBN = {"compound": True, "split": False, "dual_path": False}
 BOTH = {"compound": True, "split": True, "dual_path": False}
 DPL = {"compound": True, "split": True, "dual_path": True}
+PLAIN: dict[str, Any] = {
+    "group_scheme": "contiguous",
+    "temperature": 1.0,
+    "statistics": "batch",
+    "update_on_split": True,
+}
 
 
 class Images(NamedTuple):
@@ -41,7 +47,7 @@ def network() -> nn.Module:
 
 
 def method(**settings: Any) -> CompoundBN:
-    built = CompoundBN(network(), COUNTS, **{"components": 2, **settings})
+    built = CompoundBN(network(), COUNTS, **{"components": 2, **PLAIN, **settings})
     # Some steps that part the components, so that the two paths differ; the same for all settings.
     optimiser = torch.optim.SGD(built.parameters(), lr=0.05)
     for seed in range(2):
@@ -174,7 +180,7 @@ PASSES: list[tuple[dict[str, Any], str, int]] = [
 def test_no_row_has_more_passes_or_updates_than_its_line_in_the_table(
     settings: dict[str, Any], passes: str, updates: int
 ) -> None:
-    trained = CompoundBN(network(), COUNTS, components=2, **settings)
+    trained = CompoundBN(network(), COUNTS, components=2, **PLAIN | settings)
     batch = images(len(trained.views))
     with watched(trained.model) as seen:
         trained(batch)
@@ -230,7 +236,7 @@ def test_before_its_start_the_network_computes_what_it_would_with_batch_norm() -
 
 def test_a_deferred_start_resumes_by_progress_alone() -> None:
     first = method(start=0.5)
-    second = CompoundBN(network(), COUNTS, components=2, start=0.5)
+    second = CompoundBN(network(), COUNTS, components=2, start=0.5, **PLAIN)
     second.load_state_dict(first.state_dict())
     for each in (first, second):
         each.set_progress(0.75)
@@ -304,6 +310,7 @@ def test_it_trains_a_timm_model() -> None:
         (CBN | {"start": 0.5}, "start defers the split path .* split=False"),
         (SBN | {"update_on_split": False}, "update_on_split=False needs compound"),
         ({"layers": ["stage9"]}, "layers must be paths of modules with batch norms, got 'stage9'; the model has norm,"),
+        ({"reading": "mine"}, "reading must be one of measured, paper, got 'mine'"),
         ({"momentum": 2.0}, r"momentum must be None or between 0 and 1, got 2\.0"),
         ({"loss_settings": {"reduction": "none"}}, "loss_settings must not set reduction to 'none'"),
     ],
@@ -311,6 +318,34 @@ def test_it_trains_a_timm_model() -> None:
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CompoundBN(network(), COUNTS, **settings)
+
+
+def norms(built: CompoundBN) -> list[CompoundBatchNorm]:
+    return [module for module in built.model.modules() if isinstance(module, CompoundBatchNorm)]
+
+
+def test_the_papers_letter_is_one_argument_away() -> None:
+    literal = CompoundBN(network(), COUNTS, reading="paper", components=2)
+    assert torch.equal(literal.groups, class_groups(4, 2, "contiguous"))
+    assert literal.update_on_split
+    assert {(norm.statistics, norm.momentum, norm.temperature) for norm in norms(literal)} == {("running", 0.9, 1.0)}
+    assert literal.departures == ()
+
+
+def test_an_argument_goes_before_the_reading() -> None:
+    built = CompoundBN(network(), COUNTS, reading="paper", statistics="batch", momentum=0.2, components=2)
+    assert {(norm.statistics, norm.momentum, norm.temperature) for norm in norms(built)} == {("batch", 0.2, 1.0)}
+    assert built.departures == ("statistics is batch, the paper's running", "momentum is 0.2, the paper's 0.9")
+
+
+def test_what_departs_from_the_paper_is_said() -> None:
+    assert "momentum is each batch norm's own, the paper's 0.9" in CompoundBN(network(), COUNTS).departures
+    assert CompoundBN(network(), COUNTS, **BASELINE).departures == ()
+    assert Decoupled(network(), COUNTS, base="compound_bn").departures == CompoundBN(network(), COUNTS).departures
+
+
+def test_a_row_with_the_split_path_alone_updates_by_it_whatever_the_reading() -> None:
+    assert CompoundBN(network(), COUNTS, **SBN).update_on_split
 
 
 def test_a_model_that_is_compound_already_is_refused() -> None:

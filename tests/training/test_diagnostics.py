@@ -23,7 +23,7 @@ def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
     names = ["a", "b\udcff", "c", "d"]
     errors = worst_errors(ArrayImages(pixels, TARGET), names, LOGITS, TARGET, ["<b>", "🦉"])
-    found = Diagnostics(["two images are the same"], [layer], errors, [MixtureRecord(3, (layer,))])
+    found = Diagnostics(["two images are the same"], [layer], errors, [MixtureRecord(3, (layer,))], ["groups are ours"])
     write_diagnostics(tmp_path, found)
     assert read_diagnostics(tmp_path) == found
     assert read_diagnostics(tmp_path / "elsewhere") == Diagnostics()

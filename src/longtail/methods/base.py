@@ -66,6 +66,7 @@ class Method(nn.Module, ABC):
             "strong" (automatic augmentation on top). Fixed for the training.
         sampler: the name of the sampler that the next epoch should draw its images with; read after each
             `set_progress`, since a method with stages may change it.
+        departures: what is not as the method's paper has it, a phrase each, for the report.
     """
 
     # Whether a step may leave parameters without a gradient, which DistributedDataParallel must know.
@@ -73,6 +74,7 @@ class Method(nn.Module, ABC):
 
     views: tuple[str, ...]
     sampler: str
+    departures: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -46,6 +46,26 @@ from longtail.methods._norms import convert_norms
 from longtail.methods.base import METHODS, Batch, Method, MethodOutput
 from longtail.nn import class_groups, frozen_statistics, split_path
 
+Reading = Literal["measured", "paper"]
+# What each reading settles; an argument that is given goes before it. `convert_norms` takes the momentum None as "each
+# batch norm's own". The paper's λ = 0.1 weighs the old statistics, so its momentum in torch's sense is 0.9.
+READINGS: dict[str, dict[str, Any]] = {
+    "measured": {
+        "group_scheme": "contiguous",
+        "temperature": 1.0,
+        "statistics": "batch",
+        "momentum": None,
+        "update_on_split": True,
+    },
+    "paper": {
+        "group_scheme": "contiguous",
+        "temperature": 1.0,
+        "statistics": "running",
+        "momentum": 0.9,
+        "update_on_split": True,
+    },
+}
+
 
 @METHODS.register("compound_bn")
 class CompoundBN(Method):
@@ -63,17 +83,20 @@ class CompoundBN(Method):
         split_loss_weight: a, the weight of the split path's classification loss where both paths are trained. None: 1
             without `dual_path`, 0 with it. At 0 without `dual_path` the split pass only moves the statistics.
         similarity_weight: b, the weight of the two cosines; the paper gives none, so 1.
-        group_scheme: how classes are cut into M groups, "contiguous" or "interleaved"; see `class_groups`.
+        reading: what the arguments whose default is "the reading's" are: "measured" takes those that did best in our
+            comparisons (docs/evidence.md), "paper" follows the paper's letter.
+        group_scheme: how classes are cut into M groups, "contiguous" or "interleaved"; see `class_groups`. None: the
+            reading's.
         update_on_weak: whether the passes of the weak view update the statistics.
-        update_on_split: whether the split passes do. They normalise by their batch either way.
+        update_on_split: whether the split passes do. They normalise by their batch either way. None: the reading's.
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
         start: the share of the training before which the split path is not taken. Until then equal components stay
             equal, so the network computes what it would with batch norm; each of the M affine sets gets 1/M of the
             gradient.
-        statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running".
+        statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running". None: the reading's.
         split_statistics: of the layers, the same for the split path; None takes `statistics`.
-        momentum: of the layers; None: each batch norm's own.
-        temperature: of the layers; a number or "channels".
+        momentum: of the layers. None: the reading's, which is each batch norm's own or 0.9.
+        temperature: of the layers; a number or "channels". None: the reading's.
         detach_responsibilities: of the layers.
         component_init: of the layers, "equal" or "random". None: "equal" if there is a split path to part the
             components, otherwise "random".
@@ -101,15 +124,16 @@ class CompoundBN(Method):
         loss_settings: Mapping[str, Any] | None = None,
         split_loss_weight: float | None = None,
         similarity_weight: float = 1.0,
-        group_scheme: Literal["contiguous", "interleaved"] = "contiguous",
+        reading: Reading = "measured",
+        group_scheme: Literal["contiguous", "interleaved"] | None = None,
         update_on_weak: bool = True,
-        update_on_split: bool = True,
+        update_on_split: bool | None = None,
         layers: Sequence[str] | None = None,
         start: float = 0.0,
-        statistics: Literal["batch", "running"] = "batch",
+        statistics: Literal["batch", "running"] | None = None,
         split_statistics: Literal["batch", "running"] | None = None,
         momentum: float | None = None,
-        temperature: float | Literal["channels"] = 1.0,
+        temperature: float | Literal["channels"] | None = None,
         detach_responsibilities: bool = False,
         component_init: Literal["equal", "random"] | None = None,
         sampler: str = "instance",
@@ -118,29 +142,41 @@ class CompoundBN(Method):
         component_init = component_init or ("equal" if split else "random")
         _check_switches(compound, split, dual_path)
         _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
-        if split and not compound and not update_on_split:
-            raise ValueError("update_on_split=False needs compound, or no pass would leave statistics to infer by")
         _check_start(start, split, component_init)
+        if split and not compound:
+            if update_on_split is False:
+                raise ValueError("update_on_split=False needs compound, or no pass would leave statistics to infer by")
+            update_on_split = True
+        settled = _settle(
+            reading,
+            group_scheme=group_scheme,
+            temperature=temperature,
+            statistics=statistics,
+            momentum=momentum,
+            update_on_split=update_on_split,
+        )
         self.compound = compound
         self.split = split
         self.dual_path = dual_path
         self.split_loss_weight = float(not dual_path) if split_loss_weight is None else split_loss_weight
         self.similarity_weight = similarity_weight
         self.update_on_weak = update_on_weak
-        self.update_on_split = update_on_split
+        self.update_on_split: bool = settled["update_on_split"]
         self.start = start
         self._splitting = split and start == 0
         self.loss = build_loss(loss, self.class_counts, loss_settings)
-        self.register_buffer("groups", class_groups(len(self.class_counts), components, group_scheme), persistent=False)
+        groups = class_groups(len(self.class_counts), components, settled["group_scheme"])
+        self.register_buffer("groups", groups, persistent=False)
         if compound or split:
+            self.departures = _departures(settled)
             self.model = convert_norms(
                 model,
                 components,
                 layers=layers,
-                momentum=momentum,
-                statistics=statistics,
+                momentum=settled["momentum"],
+                statistics=settled["statistics"],
                 split_statistics=split_statistics,
-                temperature=temperature,
+                temperature=settled["temperature"],
                 detach_responsibilities=detach_responsibilities,
                 component_init=component_init,
             )
@@ -188,6 +224,26 @@ class CompoundBN(Method):
 def _output(logits: Tensor, parts: Mapping[str, Tensor]) -> MethodOutput:
     loss = torch.stack(list(parts.values())).sum()
     return MethodOutput(loss, logits.detach(), {name: part.detach() for name, part in parts.items()})
+
+
+def _settle(reading: str, **given: Any) -> dict[str, Any]:
+    """What is given, and the reading's where nothing is."""
+    if reading not in READINGS:
+        raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {reading!r}")
+    return READINGS[reading] | {name: value for name, value in given.items() if value is not None}
+
+
+def _departures(settled: Mapping[str, Any]) -> tuple[str, ...]:
+    paper = READINGS["paper"]
+    return tuple(
+        f"{name} is {_said(value)}, the paper's {_said(paper[name])}"
+        for name, value in settled.items()
+        if value != paper[name]
+    )
+
+
+def _said(value: object) -> str:
+    return "each batch norm's own" if value is None else str(value).lower()
 
 
 def _check_switches(compound: bool, split: bool, dual_path: bool) -> None:

@@ -118,6 +118,7 @@ class Decoupled(Method):
         del built.model
         object.__setattr__(built, "model", self.model)
         self.base = built
+        self.departures = built.departures
         self.representation_share = representation_share
         self.resample = resample
         self.reweight = reweight

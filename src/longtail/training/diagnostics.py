@@ -1,7 +1,8 @@
 """`model/diagnostics.json`: what a report shows and only the training can tell, so that the folder alone rebuilds it.
 
-It holds the problems found in the data, the mixture components of compound batch norm layers in the end and during
-training, and the test images that the model is surest of and wrong about, small.
+It holds the problems found in the data, where the method departs from its paper, the mixture components of compound
+batch norm layers in the end and during training, and the test images that the model is surest of and wrong about,
+small.
 """
 
 import base64
@@ -42,6 +43,7 @@ class Diagnostics:
     mixture: Sequence[MixtureLayer] = ()
     worst_errors: Sequence[Thumbnail] = ()
     mixture_history: Sequence[MixtureRecord] = ()
+    departures: Sequence[str] = ()
 
 
 def write_diagnostics(folder: Path, found: Diagnostics) -> None:
@@ -49,6 +51,7 @@ def write_diagnostics(folder: Path, found: Diagnostics) -> None:
     content = {
         "format": FORMAT,
         "problems": list(found.problems),
+        "departures": list(found.departures),
         "mixture": [asdict(layer) for layer in found.mixture],
         "mixture_history": [pack_record(record) for record in found.mixture_history],
         "worst_errors": [
@@ -75,6 +78,7 @@ def read_diagnostics(folder: Path) -> Diagnostics:
                 Thumbnail(**error | {"image": base64.b64decode(error["image"])}) for error in content["worst_errors"]
             ],
             mixture_history=[unpack_record(record) for record in content.get("mixture_history", [])],
+            departures=[str(departure) for departure in content.get("departures", [])],
         )
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
         raise DataError(

@@ -71,6 +71,7 @@ def build_report(folder: Path) -> Report:
         training=_training(folder / "metrics.csv"),
         worst_errors=diagnostics.worst_errors,
         problems=diagnostics.problems,
+        departures=diagnostics.departures,
         config=(folder / "config.yaml").read_text(encoding="utf-8", errors="surrogateescape"),
         environment=_environment(folder / "env.json"),
         command=f"longtail train --config {folder / 'config.yaml'}",

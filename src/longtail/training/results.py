@@ -24,6 +24,7 @@ def write_results(
     val: Logits | None = None,
     mixture: Sequence[MixtureLayer] = (),
     mixture_history: Sequence[MixtureRecord] = (),
+    departures: Sequence[str] = (),
 ) -> None:
     """Write predictions.csv, report.html and what that is made of; `model/` must be there.
 
@@ -34,13 +35,14 @@ def write_results(
         val: logits of the validation images, if there are any: post-hoc parameters are chosen on them.
         mixture: the layers of compound batch norm.
         mixture_history: the same during training.
+        departures: of the method from its paper.
     """
     _keep(folder / PREDICTIONS["test"], data.test, test, data.classes)
     if val is not None and len(val):
         _keep(folder / PREDICTIONS["val"], data.val, val, data.classes)
     errors = worst_errors(data.test, image_names(data.test), test, data.test.targets, data.classes)
     problems = [problem.message for problem in data.problems]
-    write_diagnostics(folder, Diagnostics(problems, mixture, errors, mixture_history))
+    write_diagnostics(folder, Diagnostics(problems, mixture, errors, mixture_history, departures))
     write_report(folder)
 
 

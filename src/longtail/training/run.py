@@ -133,7 +133,15 @@ def train(
         save_model(folder.path / "model", training.evaluated_model, config, parts)
         mixture = describe_mixture(training.evaluated_model, parts, fabric.device)
         history = [unpack_record(json.loads(line)) for line in training.progress.mixtures]
-        write_results(folder.path, parts.data, test=test, val=val, mixture=mixture, mixture_history=history)
+        write_results(
+            folder.path,
+            parts.data,
+            test=test,
+            val=val,
+            mixture=mixture,
+            mixture_history=history,
+            departures=parts.method.departures,
+        )
         folder.finish()
         folder.log("finished")
     fabric.barrier()

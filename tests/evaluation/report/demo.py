@@ -71,6 +71,7 @@ def full_report(
             "3 images could not be decoded and were left out: cat/0007.jpg, cat/0031.jpg, oak/2.png.",
             "2 images are in both train and test: see split.csv.",
         ],
+        departures=["group_scheme is interleaved, the paper's contiguous", "temperature is channels, the paper's 1.0"],
         config="data: cifar100-lt\nmethod: compound_bn\nmodel: resnet32\nepochs: 60\nbatch_size: 128\n"
         "optim:\n  lr: 0.05\n  momentum: 0.9\n  weight_decay: 0.0005\nseed: 0",
         environment={"python": "3.11.7", "torch": "2.15.0", "device": "CPU, 2 cores", "commit": "344e71b"},

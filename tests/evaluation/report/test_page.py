@@ -99,6 +99,8 @@ def test_the_page_says_how_the_numbers_came_about() -> None:
         "collapsed: all components are the same, first seen after epoch 3",
         "collapsed: one component has 99.7% of the mass, first seen after epoch 60",
         "From epoch 3 to 60, left to right.",
+        "Where the method is not as its paper has it:",
+        "temperature is channels, the paper's 1.0",
         "longtail train --config runs/demo/config.yaml",
     ):
         assert words in PAGE.text

@@ -60,6 +60,7 @@ class Report:
         training: the rows of metrics.csv, in order.
         worst_errors: test images that the model is most sure of and wrong about.
         problems: what the check of the data found, a sentence each.
+        departures: where the method is not as its paper has it, a phrase each.
         config: the resolved configuration as text.
         environment: versions, hardware, commit.
         command: what to type to repeat the run.
@@ -76,6 +77,7 @@ class Report:
     training: Sequence[Mapping[str, float | None]] = ()
     worst_errors: Sequence[Thumbnail] = ()
     problems: Sequence[str] = ()
+    departures: Sequence[str] = ()
     config: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     command: str = ""

@@ -33,6 +33,7 @@ def report_json(report: Report) -> str:
         "mixture_history": [_record(record, groups) for record in report.mixture_history],
         "training": [_finite(row) for row in report.training],
         "problems": list(report.problems),
+        "departures": list(report.departures),
         "config": report.config,
         "environment": dict(report.environment),
         "command": report.command,
