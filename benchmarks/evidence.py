@@ -6,7 +6,8 @@
 
 A table is all runs of one setting (data, model, epochs, batch, learning rate, weight decay): balanced accuracy of the
 last epoch in percent, mean and standard deviation over the seeds, and the difference to the baseline, paired by seed,
-with the 95 % interval of Student's t. In the page a table stands between `<!-- table NAME -->` and `<!-- end -->`.
+with the 95 % interval of Student's t. Components are the effective ones, and Distance that between them in deviations a
+channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and `<!-- end -->`.
 """
 
 import argparse
@@ -41,6 +42,7 @@ TITLES = {
     "cbn_rs_rw": "compound BN, DT+RS+RW",
 }
 GROUPS = ("many", "medium", "few")
+MIXTURE = {"mixture/effective_components": "Components", "mixture/distance": "Distance"}
 
 
 class Setting(NamedTuple):
@@ -80,7 +82,9 @@ def table(rows: dict[tuple[str, str], dict[int, dict[str, Any]]]) -> list[str]:
     groups = [
         g for g in GROUPS if any(f"accuracy_{g}" in r["accuracy"] for runs in rows.values() for r in runs.values())
     ]
+    mixtures = {name: title for name, title in MIXTURE.items() if any(_mixture(runs, name) for runs in rows.values())}
     names = ["Row", "Reading", "Seeds", "Balanced", *(g.title() for g in groups), "To the baseline", "95 % interval"]
+    names += mixtures.values()
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for row, reading in order:
         runs = rows[row, reading]
@@ -89,18 +93,25 @@ def table(rows: dict[tuple[str, str], dict[int, dict[str, Any]]]) -> list[str]:
         cells += [_spread([100 * run["accuracy"][f"accuracy_{g}"] for run in runs.values()]) for g in groups]
         pairs = [values[seed] - base[seed] for seed in values if seed in base]
         cells += ["", ""] if row == "baseline" and reading == "none" else _difference(pairs)
+        cells += [_spread(_mixture(runs, name), digits=2) for name in mixtures]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _mixture(runs: dict[int, dict[str, Any]], name: str) -> list[float]:
+    return [run["mixture"][name] for run in runs.values() if run["mixture"].get(name) is not None]
 
 
 def _balanced(runs: dict[int, dict[str, Any]]) -> dict[int, float]:
     return {seed: 100 * run["accuracy"]["balanced"] for seed, run in runs.items()}
 
 
-def _spread(values: Iterable[float]) -> str:
+def _spread(values: Iterable[float], digits: int = 1) -> str:
     numbers = list(values)
-    mean = f"{statistics.fmean(numbers):.1f}"
-    return f"{mean} ± {statistics.stdev(numbers):.1f}" if len(numbers) > 1 else mean
+    if not numbers:
+        return ""
+    mean = f"{statistics.fmean(numbers):.{digits}f}"
+    return f"{mean} ± {statistics.stdev(numbers):.{digits}f}" if len(numbers) > 1 else mean
 
 
 def _difference(pairs: list[float]) -> list[str]:

@@ -4,11 +4,11 @@
     python -m benchmarks.ladder --rows cbn --readings temperature running --screen
     python -m benchmarks.evidence --print
 
-A row is a set of switches of `compound_bn`, a reading a set of its arguments (and `none` the defaults). Each run is a
-`longtail train` of its own, single-threaded, as many at once as there are cores; it leaves one JSON and is resumed
-where it was stopped. With `--screen` the numbers are those of 5,000 balanced images that are held out of CIFAR's
-training set, and the test images take no part: readings are chosen so. See `_reduced` for that and for images of half
-the size. `evidence` makes the tables.
+A row is a set of switches of `compound_bn`, a reading a set of its arguments (`plain` the paper's equations with the
+batch's statistics, `none` the method's defaults). Each run is a `longtail train` of its own, single-threaded, as many
+at once as there are cores; it leaves one JSON and is resumed where it was stopped. With `--screen` the numbers are
+those of 5,000 balanced images that are held out of CIFAR's training set, and the test images take no part: readings
+are chosen so. See `_reduced` for that and for images of half the size. `evidence` makes the tables.
 """
 
 import argparse
@@ -38,54 +38,57 @@ ROWS: dict[str, dict[str, Any]] = {
     "cbn_rw": DECOUPLED | {"base": "compound_bn", "resample": False, "reweight": True},
     "cbn_rs_rw": DECOUPLED | {"base": "compound_bn", "resample": True, "reweight": True},
 }
-SPLIT_LOSS = {"split_loss_weight": 1.0}
-SOFT = {"temperature": "channels"}
-SPREAD = SOFT | {"group_scheme": "interleaved"}
-READINGS: dict[str, dict[str, Any]] = {
-    "none": {},
+# The paper's equations as they stand, but with the batch's statistics, as batch norm has them; readings change it.
+PLAIN = {"group_scheme": "contiguous", "temperature": 1.0, "statistics": "batch", "update_on_split": True}
+SPREAD = {"temperature": "channels", "group_scheme": "interleaved"}
+STILL = SPREAD | {"update_on_split": False}
+_CHANGES: dict[str, dict[str, Any]] = {
+    "plain": {},
     "one": {"components": 1},
-    "one_split_loss": {"components": 1} | SPLIT_LOSS,
+    "one_similarity_half": {"components": 1, "similarity_weight": 0.5},
+    "one_similarity_two": {"components": 1, "similarity_weight": 2.0},
     "two": {"components": 2},
     "eight": {"components": 8},
-    "temperature": SOFT,
+    "temperature": {"temperature": "channels"},
     "temperature_2": {"temperature": 2.0},
     "temperature_4": {"temperature": 4.0},
-    "temperature_4_split_loss": {"temperature": 4.0} | SPLIT_LOSS,
-    "similarity_half": {"similarity_weight": 0.5},
-    "temperature_similarity_half": SOFT | {"similarity_weight": 0.5},
     "random_temperature_4": {"component_init": "random", "temperature": 4.0},
-    "late": {"start": 0.8},
-    "half_power": {"power": 0.5},
     "running": {"statistics": "running"},
     "literal": {"statistics": "running", "momentum": 0.9},
     "detached": {"detach_responsibilities": True},
     "random": {"component_init": "random"},
     "interleaved": {"group_scheme": "interleaved"},
-    "split_loss": SPLIT_LOSS,
+    "still": {"update_on_split": False},
+    "split_loss": {"split_loss_weight": 1.0},
+    "similarity_half": {"similarity_weight": 0.5},
+    "late": {"start": 0.8},
     "last_stage": {"layers": ["stage3"]},
-    "temperature_split_loss": SOFT | SPLIT_LOSS,
+    "split_running": {"split_statistics": "running"},
+    "temperature_split_running": {"temperature": "channels", "split_statistics": "running"},
+    "temperature_4_interleaved": SPREAD | {"temperature": 4.0},
     "temperature_interleaved": SPREAD,
-    "temperature_interleaved_split_loss": SPREAD | SPLIT_LOSS,
+    "temperature_interleaved_split_loss": SPREAD | {"split_loss_weight": 1.0},
     "temperature_interleaved_two": SPREAD | {"components": 2},
     "temperature_interleaved_eight": SPREAD | {"components": 8},
     "temperature_interleaved_similarity_half": SPREAD | {"similarity_weight": 0.5},
-    "temperature_interleaved_similarity_two": SPREAD | {"similarity_weight": 2.0},
     "temperature_interleaved_similarity_four": SPREAD | {"similarity_weight": 4.0},
     "temperature_interleaved_last_stage": SPREAD | {"layers": ["stage3"]},
     "temperature_interleaved_late": SPREAD | {"start": 0.5},
     "temperature_interleaved_detached": SPREAD | {"detach_responsibilities": True},
     "temperature_interleaved_running": SPREAD | {"statistics": "running"},
     "temperature_interleaved_strong_statistics": SPREAD | {"update_on_weak": False},
-    "temperature_interleaved_still": SPREAD | {"update_on_split": False},
-    "temperature_interleaved_still_two": SPREAD | {"update_on_split": False, "components": 2},
-    "random_temperature_4_interleaved_still": SPREAD
-    | {"update_on_split": False, "component_init": "random", "temperature": 4.0},
-    "temperature_4_interleaved": SPREAD | {"temperature": 4.0},
-    "one_similarity_two": {"components": 1, "similarity_weight": 2.0},
-    "one_similarity_four": {"components": 1, "similarity_weight": 4.0},
-    "split_running": {"split_statistics": "running"},
-    "temperature_split_running": SOFT | {"split_statistics": "running"},
-    "temperature_last_stage": SOFT | {"layers": ["stage3"]},
+    "temperature_interleaved_still": STILL,
+    "temperature_interleaved_still_similarity_half": STILL | {"similarity_weight": 0.5},
+    "temperature_interleaved_still_late": STILL | {"start": 0.5},
+    "temperature_interleaved_still_last_stage": STILL | {"layers": ["stage3"]},
+    "temperature_interleaved_still_two": STILL | {"components": 2},
+    "temperature_interleaved_still_eight": STILL | {"components": 8},
+    "random_temperature_4_interleaved_still": STILL | {"component_init": "random", "temperature": 4.0},
+}
+READINGS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "half_power": {"power": 0.5},
+    **{name: PLAIN | change for name, change in _CHANGES.items()},
 }
 FOLDER = RESULTS / "ladder"
 
@@ -149,7 +152,7 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
             "mixture": {name: value for name, value in last.items() if name.startswith("mixture/")},
             "minutes": (time.monotonic() - start) / 60,
         },
-        command=f"python -m benchmarks.ladder {' '.join(sys.argv[1:])}",
+        command=" ".join(["python -m benchmarks.ladder", *_setting(arguments), *_choice(row, reading, seed)]),
     )
 
 
@@ -162,8 +165,8 @@ def run_all(arguments: argparse.Namespace) -> None:
     while waiting or running:
         while waiting and len(running) < arguments.jobs:
             row, reading, seed = job = waiting.pop(0)
-            choice = ["--rows", row, "--readings", reading, "--seeds", str(seed), "--only-this"]
-            command = [sys.executable, "-m", "benchmarks.ladder", *_shared(arguments), *choice]
+            command = [sys.executable, "-m", "benchmarks.ladder", *_setting(arguments), *_choice(row, reading, seed)]
+            command += ["--runs", str(arguments.runs), "--only-this"]
             running[subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})] = job
         time.sleep(1)
         for process in [process for process in running if process.poll() is not None]:
@@ -171,10 +174,14 @@ def run_all(arguments: argparse.Namespace) -> None:
             print(f"{' '.join(map(str, job))}: {'done' if process.returncode == 0 else 'failed'}", flush=True)
 
 
-def _shared(arguments: argparse.Namespace) -> list[str]:
-    names = ("data", "model", "epochs", "batch_size", "lr", "weight_decay", "pixels", "runs")
+def _setting(arguments: argparse.Namespace) -> list[str]:
+    names = ("data", "model", "epochs", "batch_size", "lr", "weight_decay", "pixels")
     given = [part for name in names for part in (f"--{name.replace('_', '-')}", str(getattr(arguments, name)))]
     return [*given, "--screen"] if arguments.screen else given
+
+
+def _choice(row: str, reading: str, seed: int) -> list[str]:
+    return ["--rows", row, "--readings", reading, "--seeds", str(seed)]
 
 
 def main() -> None:
