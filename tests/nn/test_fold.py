@@ -1,4 +1,5 @@
 import logging
+from typing import Literal
 
 import pytest
 import timm
@@ -91,7 +92,24 @@ def test_a_sync_batch_norm_folds_back_to_one() -> None:
     assert isinstance(fold_batch_norm(norm), nn.SyncBatchNorm)
 
 
-@pytest.mark.parametrize("name", ["running_mean", "running_var", "weight", "bias"])
+@pytest.mark.parametrize("relu", [None, "relu"])
+def test_components_that_never_parted_fold_to_their_mean_affine_set(relu: Literal["relu"] | None) -> None:
+    torch.manual_seed(0)
+    norm = CompoundBatchNorm2d(6, 4, activation=relu)
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            nn.init.normal_(parameter)
+        norm.running_mean.copy_(torch.randn(6).expand(4, 6))
+        norm.running_var.copy_(torch.rand(6).add(0.5).expand(4, 6))
+        norm.prior.copy_(torch.tensor([0.1, 0.2, 0.3, 0.4]))
+    model = nn.Sequential(norm.eval())
+    x = torch.randn(3, 6, 4, 4)
+    expected = model(x)
+    assert not any(isinstance(module, CompoundBatchNorm) for module in fold_batch_norm(model).modules())
+    torch.testing.assert_close(model(x), expected)
+
+
+@pytest.mark.parametrize("name", ["running_mean", "running_var"])
 def test_a_layer_with_components_that_differ_at_all_is_left_alone(name: str, caplog: pytest.LogCaptureFixture) -> None:
     norm = CompoundBatchNorm2d(5, 3).eval()
     with torch.no_grad():

@@ -26,6 +26,7 @@ from longtail._errors import DataError
 from longtail.data.transforms.framing import CentreCrop
 from longtail.inference.classifier import Classifier
 from longtail.inference.exporting import Exported
+from longtail.nn import fold_batch_norm
 
 TOLERANCE = 1e-4
 BATCH_SIZES = (1, 3, 8)
@@ -53,7 +54,7 @@ def export_onnx(classifier: Classifier, out: Path) -> Exported:
     except OSError as error:
         raise _cannot_write(out, error) from error
     try:
-        _write(model, inputs[1], metadata(classifier), draft / out.name)
+        _write(fold_batch_norm(copy.deepcopy(model)), inputs[1], metadata(classifier), draft / out.name)
         difference = max(_difference(model, draft / out.name, images) for images in inputs)
         if not difference <= TOLERANCE:
             raise ExportError(

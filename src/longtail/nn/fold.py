@@ -1,10 +1,14 @@
 """Turn compound batch norms that compute what a batch norm computes back into batch norms, for inference.
 
-    y_i = Σ_j w_ij (A_j x_i + B_j) = A x_i + B   wherever all A_j = A and all B_j = B, since Σ_j w_ij = 1
+    y_i = Σ_j w_ij (A_j x_i + B_j) = A x_i + B
 
-Then the responsibilities change nothing, and a plain batch norm is the same function at less cost, which torch's own
-tools can go on to fold into the convolution before it (`torch.fx.experimental.optimization.fuse`). It is so for models
-that were converted and never trained, and for layers that were frozen.
+- wherever all A_j = A and all B_j = B, since Σ_j w_ij = 1: models that were converted and never trained, and layers
+  that were frozen;
+- wherever all components have the same mean and variance, for then w_ij = τ_j, and A = Σ_j τ_j A_j, B = Σ_j τ_j B_j:
+  layers whose components never parted, which may have learnt different affine sets on the split path.
+
+There a plain batch norm is the same function at less cost, which torch's own tools can go on to fold into the
+convolution before it (`torch.fx.experimental.optimization.fuse`).
 """
 
 import logging
@@ -22,13 +26,13 @@ _TOLERANCE = 2.4e-7
 
 
 def fold_batch_norm(model: nn.Module) -> nn.Module:
-    """Replace each compound batch norm whose components all compute the same by a batch norm.
+    """Replace each compound batch norm that computes what a batch norm computes by that batch norm.
 
     Args:
         model: in eval mode; changed in place. If it is itself a compound batch norm, only the returned module is new.
 
     Returns:
-        The model. How many layers were folded and how many have components that differ is logged.
+        The model. How many layers were folded, and of how many, is logged.
 
     Raises:
         ValueError: if a compound batch norm is in training mode, where the split path would be lost.
@@ -47,7 +51,8 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
     for path, module in found.items():
         if module.training:
             raise ValueError(f"model must be in eval mode to be folded, got {path or 'the model'} in training mode")
-    replacements = {module: _fold(module) for module in dict.fromkeys(found.values()) if _is_one_map(module)}
+    layers = dict.fromkeys(found.values())
+    replacements = {module: _fold(module) for module in layers if _never_parted(module) or _is_one_map(module)}
     for path, module in found.items():
         if module not in replacements:
             continue
@@ -57,6 +62,11 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
         setattr(model.get_submodule(parent), name, replacements[module])
     _logger.info("folded %d of %d compound batch norms", len(replacements), len(set(found.values())))
     return model
+
+
+def _never_parted(module: CompoundBatchNorm) -> bool:
+    """Whether all components have the same statistics, to the bit: no input is nearer to one than to another."""
+    return all(bool((values == values[0]).all()) for values in (module.running_mean, module.running_var))
 
 
 def _is_one_map(module: CompoundBatchNorm) -> bool:
@@ -76,7 +86,7 @@ def _is_one_map(module: CompoundBatchNorm) -> bool:
 
 
 def _fold(module: CompoundBatchNorm) -> nn.Module:
-    """The batch norm of the first component."""
+    """The batch norm of the first component, or of the mean affine set where the components never parted."""
     kind: type[nn.modules.batchnorm._BatchNorm] = nn.BatchNorm2d
     if isinstance(module, CompoundBatchNorm1d):
         kind = nn.BatchNorm1d
@@ -87,6 +97,10 @@ def _fold(module: CompoundBatchNorm) -> nn.Module:
     like = module.running_mean
     new = kind(module.num_features, module.eps, module.momentum, module.affine, device=like.device, dtype=like.dtype)
     state = {name: tensor[0] if tensor.dim() > 1 else tensor for name, tensor in module.state_dict().items()}
+    if module.affine and _never_parted(module):
+        share = module.prior.double() / module.prior.double().sum()
+        for name in ("weight", "bias"):
+            state[name] = (share @ module.get_parameter(name).detach().double()).to(like.dtype)
     new.load_state_dict({name: state[name] for name in new.state_dict()})
     for name, parameter in new.named_parameters():
         parameter.requires_grad_(module.get_parameter(name).requires_grad)
