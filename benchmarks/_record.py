@@ -29,8 +29,8 @@ def write_result(name: str, payload: dict[str, object], command: str) -> Path:
         "versions": {package: version(package) for package in ("torch", "torchvision", "numpy")},
         **payload,
     }
-    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(record, indent=1) + "\n")
     return path
 

@@ -7,7 +7,8 @@
 A table is all runs of one setting (data, model, epochs, batch, learning rate, weight decay): balanced accuracy of the
 last epoch in percent, mean and standard deviation over the seeds, and the difference to the baseline, paired by seed,
 with the 95 % interval of Student's t. Components are the effective ones, and Distance that between them in deviations a
-channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and `<!-- end -->`.
+channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and `<!-- end -->`;
+`saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight decay.
 """
 
 import argparse
@@ -119,9 +120,13 @@ def _difference(pairs: list[float]) -> list[str]:
         return ["", ""]
     mean = statistics.fmean(pairs)
     if len(pairs) == 1:
-        return [f"{mean:+.1f}", ""]
+        return [_signed(mean), ""]
     half = student.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / math.sqrt(len(pairs))
-    return [f"{mean:+.1f}", f"{mean - half:+.1f} to {mean + half:+.1f}"]
+    return [_signed(mean), f"{_signed(mean - half)} to {_signed(mean + half)}"]
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 1) + 0.0:+.1f}"  # and no "-0.0"
 
 
 def saturation(runs: Runs, like: Setting) -> list[str]:
@@ -137,6 +142,17 @@ def saturation(runs: Runs, like: Setting) -> list[str]:
     return lines
 
 
+def tuning(runs: Runs, like: Setting) -> list[str]:
+    """The baseline of a setting at every learning rate and weight decay that was run."""
+    lines = ["| lr | Weight decay | Seeds | Balanced |", "|---|---|---|---|"]
+    for setting in sorted(s for s in runs if s._replace(lr=0, weight_decay=0) == like._replace(lr=0, weight_decay=0)):
+        values = _balanced(runs[setting].get(("baseline", "none"), {}))
+        if values:
+            cells = f"{setting.lr:g}", f"{setting.weight_decay:g}", str(len(values)), _spread(values.values())
+            lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def fill(page: str, runs: Runs) -> str:
     """The page with each table between its marks made anew."""
     named = {str(setting): setting for setting in runs}
@@ -145,10 +161,16 @@ def fill(page: str, runs: Runs) -> str:
         kind, name = match["kind"], match["name"]
         if name not in named:
             raise SystemExit(f"the page asks for {name!r}, of which there is no run; there are:\n" + "\n".join(named))
-        lines = table(runs[named[name]]) if kind == "table" else saturation(runs, named[name])
+        setting = named[name]
+        lines = (
+            table(runs[setting])
+            if kind == "table"
+            else {"saturation": saturation, "tuning": tuning}[kind](runs, setting)
+        )
         return "\n".join([f"<!-- {kind} {name} -->", "", *lines, "", "<!-- end -->"])
 
-    return re.sub(r"<!-- (?P<kind>table|saturation) (?P<name>[^>]+?) -->.*?<!-- end -->", made, page, flags=re.DOTALL)
+    mark = r"<!-- (?P<kind>table|saturation|tuning) (?P<name>[^>]+?) -->.*?<!-- end -->"
+    return re.sub(mark, made, page, flags=re.DOTALL)
 
 
 def main() -> None:

@@ -206,7 +206,6 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/ladder"), help="the folder of the runs")
     parser.add_argument("--only-this", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    FOLDER.mkdir(parents=True, exist_ok=True)
     if arguments.only_this:
         (row,), (reading,), (seed,) = arguments.rows, arguments.readings, arguments.seeds
         run_one(arguments, row, reading, seed, arguments.runs / job_name(arguments, row, reading, seed))

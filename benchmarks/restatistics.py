@@ -73,7 +73,8 @@ def main() -> None:
         found[name] = {"balanced": balanced, "recall": recall}
         print(f"{name:22} {100 * balanced:.1f}  {' '.join(f'{100 * r:.0f}' for r in recall)}", flush=True)
     settings = {"run": run.name, "batches": BATCHES, "settings": config.as_dict()}
-    write_result("restatistics", settings | {"found": found}, command=f"python -m benchmarks.restatistics {run}")
+    name = f"restatistics/{run.name}"
+    write_result(name, settings | {"found": found}, command=f"python -m benchmarks.restatistics {run}")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from benchmarks.evidence import PAGE, Setting, fill, read_runs, saturation, table
+from benchmarks.evidence import PAGE, Setting, fill, read_runs, saturation, table, tuning
 
 SETTING = Setting("cifar10-lt:100", "resnet8", 10, 128, 0.05, 5e-4)
 
@@ -61,6 +61,13 @@ def test_mixtures_have_columns_where_a_run_has_one(tmp_path: Path) -> None:
 def test_saturation_compares_each_number_of_epochs_with_the_one_before(tmp_path: Path) -> None:
     runs = read_runs(_write(tmp_path, _run("baseline", 0, 0.5, epochs=20), _run("baseline", 0, 0.4)))
     assert saturation(runs, SETTING)[2:] == ["| 10 | 1 | 40.0 |  |", "| 20 | 1 | 50.0 | +10.0 |"]
+
+
+def test_tuning_has_a_line_for_each_learning_rate_and_weight_decay(tmp_path: Path) -> None:
+    fast = _run("baseline", 0, 0.6)
+    fast["settings"]["optim"] = {"lr": 0.1, "weight_decay": 1e-3}
+    runs = read_runs(_write(tmp_path, fast, _run("baseline", 0, 0.5), _run("baseline", 0, 0.9, epochs=20)))
+    assert tuning(runs, SETTING)[2:] == ["| 0.05 | 0.0005 | 1 | 50.0 |", "| 0.1 | 0.001 | 1 | 60.0 |"]
 
 
 def test_a_table_is_filled_in_between_its_marks_alone(tmp_path: Path) -> None:

@@ -15,18 +15,22 @@ components whose class group is in the batch, τ never.
 | Baseline         |          |       |           | plain batch norm        | cls                          | 1       |
 | +SBN             |          | x     |           | s                       | cls(s)                       | 1       |
 | +CBN             | x        |       |           | c                       | cls(c)                       | 1       |
-| +CBN+SBN         | x        | x     |           | c, s                    | cls(c) + a cls(s), a = 1     | 2       |
-| +CBN+SBN+DPL     | x        | x     | x         | [c'], [s'], c, s        | L above, a = 0               | 4       |
+| +CBN+SBN         | x        | x     |           | c, s                    | cls(c) + a cls(s), a = 1     | 2 or 1  |
+| +CBN+SBN+DPL     | x        | x     | x         | [c'], [s'], c, s        | L above, a = 0               | 4 or 2  |
 
-All rows take the strong view, the last one the weak view too. With `update_on_weak=False` the two weak passes
-normalise as ever but leave the buffers alone, so that row has 2 updates. Passes see what those before them have left
-in the buffers: the order is that of the paper's algorithm of one epoch. n updates of momentum m in a step weigh about
-as much as one of momentum 1 - (1 - m)^n.
+The first number of updates is that of `update_on_split=True`, the second that of `update_on_split=False`, with which
+split passes normalise as ever but leave the buffers alone. All rows take the strong view, the last one the weak view
+too; `update_on_weak=False` does the same for the weak passes. Passes see what those before them have left in the
+buffers: the order is that of the paper's algorithm of one epoch. n updates of momentum m in a step weigh about as
+much as one of momentum 1 - (1 - m)^n.
 
 Where the paper is silent: its loss has no classification term on the split path, but the row +CBN+SBN needs one; the
 row +SBN infers through the compound path with τ = 1/M, which no pass has moved. Components that start equal are parted
 by the split path alone, so in the row +CBN they would stay equal, and the layer plain batch norm, for ever: that row
-starts them at random (`component_init=None`).
+starts them at random (`component_init=None`). A reading settles the rest: "paper" by the paper's letter, "measured" by
+what did best in our comparisons. The latter has no split pass move the statistics, so in the last two rows components
+that start equal stay equal: their layers infer as batch norm does, and what is trained by the split path are weights
+and affine sets. Every mixture that we saw part from that lost accuracy by it; see docs/evidence.md.
 
 Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, section
 "Dual-Path Learning" and table 2.
@@ -51,11 +55,11 @@ Reading = Literal["measured", "paper"]
 # batch norm's own". The paper's λ = 0.1 weighs the old statistics, so its momentum in torch's sense is 0.9.
 READINGS: dict[str, dict[str, Any]] = {
     "measured": {
-        "group_scheme": "contiguous",
-        "temperature": 1.0,
+        "group_scheme": "interleaved",
+        "temperature": "channels",
         "statistics": "batch",
         "momentum": None,
-        "update_on_split": True,
+        "update_on_split": False,
     },
     "paper": {
         "group_scheme": "contiguous",
