@@ -46,6 +46,14 @@ def test_all_layers_make_one_sentence() -> None:
     )
 
 
+def test_components_that_never_parted_are_told_from_those_that_came_together() -> None:
+    same = MixtureLayer("a", (0.5, 0.5), ((0.0, 0.0), (0.0, 0.0)), ())
+    still = [MixtureRecord(epoch, (same,)) for epoch in (2, 4)]
+    assert "are the same and never parted: a collapsed mixture" in collapse_sentence([same], still)
+    met = [MixtureRecord(2, (layer("a", 0.5),)), *still[1:]]
+    assert collapse_sentence([same], met).startswith("Every layer has collapsed, first a after epoch 4")
+
+
 def test_a_record_comes_back_from_plain_values() -> None:
     usage = ((0.25, 0.75), None, (0.123, 0.877), None)
     record = MixtureRecord(7, (layer("a", 0.25, usage), layer("b", 0.5, usage)))

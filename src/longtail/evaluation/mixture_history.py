@@ -44,6 +44,11 @@ def collapse_sentence(layers: Sequence[MixtureLayer], history: Sequence[MixtureR
     when = "" if first is None else f", first {first[1]} after epoch {first[0]}"
     if not collapsed:
         text = "No layer has collapsed."
+    elif history and all(layer.farthest == 0 for layer in [*layers, *(each for r in history for each in r.layers)]):
+        text = (
+            "The components of every layer are the same and never parted: a collapsed mixture, which does no more than "
+            "plain batch normalization."
+        )
     elif len(collapsed) == len(layers):
         text = f"Every layer has collapsed{when}: the mixture does no more than plain batch normalization."
     else:
