@@ -30,7 +30,7 @@ by the split path alone, so in the row +CBN they would stay equal, and the layer
 starts them at random (`component_init=None`). A reading settles the rest: "paper" by the paper's letter, "measured" by
 what did best in our comparisons. The latter has no split pass move the statistics, so in the last two rows components
 that start equal stay equal: their layers infer as batch norm does, and what is trained by the split path are weights
-and affine sets. Every mixture that we saw part from that lost accuracy by it; see docs/evidence.md.
+and affine sets. No mixture that we saw part from that gained accuracy by it; see docs/evidence.md.
 
 Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, section
 "Dual-Path Learning" and table 2.
