@@ -162,11 +162,10 @@ def fill(page: str, runs: Runs) -> str:
         if name not in named:
             raise SystemExit(f"the page asks for {name!r}, of which there is no run; there are:\n" + "\n".join(named))
         setting = named[name]
-        lines = (
-            table(runs[setting])
-            if kind == "table"
-            else {"saturation": saturation, "tuning": tuning}[kind](runs, setting)
-        )
+        if kind == "table":
+            lines = table(runs[setting])
+        else:
+            lines = {"saturation": saturation, "tuning": tuning}[kind](runs, setting)
         return "\n".join([f"<!-- {kind} {name} -->", "", *lines, "", "<!-- end -->"])
 
     mark = r"<!-- (?P<kind>table|saturation|tuning) (?P<name>[^>]+?) -->.*?<!-- end -->"

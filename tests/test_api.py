@@ -1,5 +1,6 @@
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -65,11 +66,11 @@ def test_every_flag_of_the_command_is_an_argument() -> None:
     ],
 )
 def test_mistakes_are_named_as_the_command_names_them(
-    arguments: dict[str, object], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    arguments: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(LongtailError) as caught:
-        longtail.train(**arguments, show=False)  # type: ignore[arg-type]  # mistakes among them
+        longtail.train(**arguments, show=False)
     assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 

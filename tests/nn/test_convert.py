@@ -28,8 +28,10 @@ def live(model: nn.Module) -> nn.Module:
     """Give each batch norm statistics and affine parameters as a trained model has them."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
-            nn.init.normal_(module.running_mean, std=0.1)  # type: ignore[arg-type]  # a tensor here
-            nn.init.uniform_(module.running_var, 0.5, 2)  # type: ignore[arg-type]  # a tensor here
+            assert module.running_mean is not None
+            assert module.running_var is not None
+            nn.init.normal_(module.running_mean, std=0.1)
+            nn.init.uniform_(module.running_var, 0.5, 2)
             nn.init.uniform_(module.weight, 0.5, 1.5)
             nn.init.normal_(module.bias, std=0.1)
     return model
@@ -73,7 +75,8 @@ def test_a_converted_timm_model_trains_as_it_did(name: str) -> None:
     y.square().sum().backward()
     conv = next(m for m in plain.modules() if isinstance(m, nn.Conv2d)).weight
     other = next(m for m in converted.modules() if isinstance(m, nn.Conv2d)).weight
-    torch.testing.assert_close(other.grad, conv.grad, rtol=1e-2, atol=1e-2 * float(conv.grad.abs().max()))  # type: ignore[union-attr]  # backward ran
+    assert conv.grad is not None
+    torch.testing.assert_close(other.grad, conv.grad, rtol=1e-2, atol=1e-2 * float(conv.grad.abs().max()))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,9 @@ def test_a_relu_that_a_module_declares_becomes_the_norms_own() -> None:
         with split_path(model, groups):
             model(x).square().sum().backward()
     for (name, ours), theirs in zip(fused.named_parameters(), apart.parameters(), strict=True):
-        assert torch.equal(ours.grad, theirs.grad), name  # type: ignore[arg-type]  # backward ran
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(ours.grad, theirs.grad), name
     assert fused.state_dict().keys() == apart.state_dict().keys()
     for (name, buffer), other in zip(fused.named_buffers(), apart.buffers(), strict=True):
         assert torch.equal(buffer, other), name

@@ -6,6 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from longtail.nn import CompoundBatchNorm2d, class_groups, convert_batch_norm, split_path
+from longtail.nn.split_path import GroupScheme
 
 GROUPS = torch.tensor([0, 1, 1, 0])
 
@@ -139,8 +140,8 @@ def test_a_model_without_compound_batch_norm_is_refused() -> None:
 
 @pytest.mark.parametrize("scheme", ["contiguous", "interleaved"])
 @pytest.mark.parametrize(("num_classes", "components"), [(10, 4), (100, 4), (7, 7), (5, 1), (2, 4)])
-def test_class_groups_are_as_equal_as_can_be(num_classes: int, components: int, scheme: str) -> None:
-    groups = class_groups(num_classes, components, scheme)  # type: ignore[arg-type]  # one of the two names
+def test_class_groups_are_as_equal_as_can_be(num_classes: int, components: int, scheme: GroupScheme) -> None:
+    groups = class_groups(num_classes, components, scheme)
     sizes = torch.bincount(groups, minlength=components)
     assert groups.shape == (num_classes,)
     used = sizes[: min(num_classes, components)]
