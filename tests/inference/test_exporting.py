@@ -36,7 +36,27 @@ def classes_by_onnxruntime(file: Path, images: list[Path]) -> list[str]:
     return [names[k] for k in logits.argmax(1)]
 
 
-@pytest.mark.parametrize("name", ["digits_run", "compound_run"])
+@pytest.fixture(scope="module")
+def parted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose split passes have parted the components of every layer."""
+    folder = tmp_path_factory.mktemp("runs") / "parted"
+    settings = {"method": {"name": "compound_bn", "update_on_split": True}, "model": {"name": "resnet8"}}
+    longtail.train("digits-lt:10", epochs=1, batch_size=32, out=folder, settings=settings, show=False)
+    return folder
+
+
+def normalised_by_one_gaussian(file: Path) -> bool:
+    return all(node.op_type != "Softmax" for node in onnx.load(str(file)).graph.node)
+
+
+def test_only_components_that_never_parted_are_exported_as_batch_norm(
+    compound_run: Path, parted_run: Path, tmp_path: Path
+) -> None:
+    assert normalised_by_one_gaussian(longtail.load(compound_run).export(tmp_path / "same.onnx").path)
+    assert not normalised_by_one_gaussian(longtail.load(parted_run).export(tmp_path / "parted.onnx").path)
+
+
+@pytest.mark.parametrize("name", ["digits_run", "compound_run", "parted_run"])
 def test_onnxruntime_predicts_the_same_classes(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, digit_files: list[Path]
 ) -> None:
