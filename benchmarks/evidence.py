@@ -90,8 +90,10 @@ def table(rows: dict[tuple[str, str], dict[int, dict[str, Any]]]) -> list[str]:
     for row, reading in order:
         runs = rows[row, reading]
         values = _balanced(runs)
-        cells = [TITLES.get(row, row), "" if reading == "none" else reading, str(len(values)), _spread(values.values())]
-        cells += [_spread([100 * run["accuracy"][f"accuracy_{g}"] for run in runs.values()]) for g in groups]
+        cells = [TITLES.get(row, row), "" if reading == "none" else reading, str(len(runs)), _spread(values.values())]
+        if len(values) < len(runs):
+            cells[-1] = f"{cells[-1]} ({len(runs) - len(values)} diverged)".strip()
+        cells += [_spread(_percent(runs, f"accuracy_{g}").values()) for g in groups]
         pairs = [values[seed] - base[seed] for seed in values if seed in base]
         cells += ["", ""] if row == "baseline" and reading == "none" else _difference(pairs)
         cells += [_spread(_mixture(runs, name), digits=2) for name in mixtures]
@@ -104,7 +106,12 @@ def _mixture(runs: dict[int, dict[str, Any]], name: str) -> list[float]:
 
 
 def _balanced(runs: dict[int, dict[str, Any]]) -> dict[int, float]:
-    return {seed: 100 * run["accuracy"]["balanced"] for seed, run in runs.items()}
+    return _percent(runs, "balanced")
+
+
+def _percent(runs: dict[int, dict[str, Any]], metric: str) -> dict[int, float]:
+    """By seed; a run that diverged has none."""
+    return {seed: 100 * run["accuracy"][metric] for seed, run in runs.items() if metric in run["accuracy"]}
 
 
 def _spread(values: Iterable[float], digits: int = 1) -> str:

@@ -6,9 +6,10 @@
 
 A row is a set of switches of `compound_bn`, a reading a set of its arguments (`plain` the paper's equations with the
 batch's statistics, `none` the method's defaults). Each run is a `longtail train` of its own, single-threaded, as many
-at once as there are cores; it leaves one JSON and is resumed where it was stopped. With `--screen` the numbers are
-those of 5,000 balanced images that are held out of CIFAR's training set, and the test images take no part: readings
-are chosen so. See `_reduced` for that and for images of half the size. `evidence` makes the tables.
+at once as there are cores; it leaves one JSON, also if it diverges, and is resumed where it was stopped. With
+`--screen` the numbers are those of 5,000 balanced images that are held out of CIFAR's training set, and the test images
+take no part: readings are chosen so. See `_reduced` for that and for images of half the size. `evidence` makes the
+tables.
 """
 
 import argparse
@@ -107,19 +108,25 @@ def data_name(arguments: argparse.Namespace) -> str:
     return f"{name}{'-16px' if small else ''}{'-val' if arguments.screen else ''}{factor and ':'}{factor}"
 
 
+def register() -> None:
+    """Let runs find the data sets and the method that exist for the ladder alone."""
+    from benchmarks import _reduced
+    from benchmarks._balanced_norm import BalancedStatistics
+    from longtail.methods import METHODS
+
+    _reduced.register()
+    METHODS.register("balanced_statistics")(BalancedStatistics)
+
+
 def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, out: Path) -> None:
     """Train one run in this process and write its JSON."""
     import torch
 
-    from benchmarks import _reduced
-    from benchmarks._balanced_norm import BalancedStatistics
     from longtail.evaluation import read_metrics
-    from longtail.methods import METHODS
     from longtail.training import build_config, train
+    from longtail.training.stopping import DivergedError
 
     torch.set_num_threads(1)
-    _reduced.register()
-    METHODS.register("balanced_statistics")(BalancedStatistics)
     method = ROWS[row] | READINGS[reading]
     settings = {
         "data": data_name(arguments),
@@ -132,28 +139,31 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
         "optim": {"lr": arguments.lr, "weight_decay": arguments.weight_decay},
         "eval_every": max(1, arguments.epochs // 10),
     }
+    identity = {"split": "validation" if arguments.screen else "test", "row": row, "reading": reading, "seed": seed}
     start = time.monotonic()
-    run = train(build_config(settings), out=out, resume=True)
-    rows = read_metrics(run.path / "metrics.csv")
-    last = rows[-1]
-    found = {name.partition("/")[2]: value for name, value in last.items() if name.startswith("test/")}
-    curve = {str(row["epoch"]): row["test/balanced"] for row in rows if row.get("test/balanced") is not None}
+    try:
+        train(build_config(settings), out=out, resume=True)
+        found = _numbers(read_metrics(out / "metrics.csv"))
+    except DivergedError as error:
+        found = {"diverged": error.what, "accuracy": {}, "mixture": {}}
     write_result(
         f"ladder/{job_name(arguments, row, reading, seed)}",
-        {
-            "split": "validation" if arguments.screen else "test",
-            "row": row,
-            "reading": reading,
-            "seed": seed,
-            "settings": settings,
-            "train_loss": last["train/loss"],
-            "accuracy": found,
-            "balanced_by_epoch": curve,
-            "mixture": {name: value for name, value in last.items() if name.startswith("mixture/")},
-            "minutes": (time.monotonic() - start) / 60,
-        },
+        identity | {"settings": settings} | found | {"minutes": (time.monotonic() - start) / 60},
         command=" ".join(["python -m benchmarks.ladder", *_setting(arguments), *_choice(row, reading, seed)]),
     )
+
+
+def _numbers(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a run that came to its end is remembered by."""
+    last = rows[-1]
+    return {
+        "train_loss": last["train/loss"],
+        "accuracy": {name.partition("/")[2]: value for name, value in last.items() if name.startswith("test/")},
+        "balanced_by_epoch": {
+            str(row["epoch"]): row["test/balanced"] for row in rows if row.get("test/balanced") is not None
+        },
+        "mixture": {name: value for name, value in last.items() if name.startswith("mixture/")},
+    }
 
 
 def run_all(arguments: argparse.Namespace) -> None:
@@ -207,6 +217,7 @@ def main() -> None:
     parser.add_argument("--only-this", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only_this:
+        register()
         (row,), (reading,), (seed,) = arguments.rows, arguments.readings, arguments.seeds
         run_one(arguments, row, reading, seed, arguments.runs / job_name(arguments, row, reading, seed))
         return
