@@ -40,7 +40,13 @@ ROWS: dict[str, dict[str, Any]] = {
     "cbn_rs_rw": DECOUPLED | {"base": "compound_bn", "resample": True, "reweight": True},
 }
 # The paper's equations as they stand, but with the batch's statistics, as batch norm has them; readings change it.
-PLAIN = {"group_scheme": "contiguous", "temperature": 1.0, "statistics": "batch", "update_on_split": True}
+PLAIN: dict[str, Any] = {
+    "group_scheme": "contiguous",
+    "temperature": 1.0,
+    "statistics": "batch",
+    "update_on_split": True,
+    "scale_affine": False,
+}
 SPREAD = {"temperature": "channels", "group_scheme": "interleaved"}
 STILL = SPREAD | {"update_on_split": False}
 _CHANGES: dict[str, dict[str, Any]] = {

@@ -19,7 +19,7 @@ GROUPS = class_groups(4, 2)[TARGET]
 
 BASELINE: dict[str, Any] = {"compound": False, "split": False, "dual_path": False}
 SBN: dict[str, Any] = {"compound": False, "split": True, "dual_path": False}
-CBN = {"compound": True, "split": False, "dual_path": False}
+CBN: dict[str, Any] = {"compound": True, "split": False, "dual_path": False}
 BOTH = {"compound": True, "split": True, "dual_path": False}
 DPL = {"compound": True, "split": True, "dual_path": True}
 PLAIN: dict[str, Any] = {
@@ -27,6 +27,7 @@ PLAIN: dict[str, Any] = {
     "temperature": 1.0,
     "statistics": "batch",
     "update_on_split": True,
+    "scale_affine": False,
 }
 
 
@@ -342,6 +343,23 @@ def test_what_departs_from_the_paper_is_said() -> None:
     assert "momentum is each batch norm's own, the paper's 0.9" in CompoundBN(network(), COUNTS).departures
     assert CompoundBN(network(), COUNTS, **BASELINE).departures == ()
     assert Decoupled(network(), COUNTS, base="compound_bn").departures == CompoundBN(network(), COUNTS).departures
+
+
+def test_affine_gradients_are_scaled_unless_the_paper_is_read_to_the_letter() -> None:
+    def gradient(**settings: Any) -> Tensor:
+        built = CompoundBN(network(), COUNTS, components=3, **CBN, component_init="equal", **settings)
+        built(images()).loss.backward()
+        weight = norms(built)[0].weight
+        assert weight is not None
+        assert weight.grad is not None
+        return weight.grad
+
+    plain = CompoundBN(network(), COUNTS, **BASELINE)
+    plain(images()).loss.backward()
+    expected = next(norm for norm in plain.model.modules() if isinstance(norm, nn.BatchNorm2d)).weight.grad
+    assert expected is not None
+    torch.testing.assert_close(gradient(), expected.expand(3, -1), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(gradient(scale_affine=False), expected.expand(3, -1) / 3, rtol=1e-3, atol=1e-5)
 
 
 def test_a_row_with_the_split_path_alone_updates_by_it_whatever_the_reading() -> None:

@@ -48,7 +48,7 @@ from longtail.losses import negative_cosine_loss
 from longtail.methods._losses import build_loss
 from longtail.methods._norms import convert_norms
 from longtail.methods.base import METHODS, Batch, Method, MethodOutput
-from longtail.nn import class_groups, frozen_statistics, split_path
+from longtail.nn import class_groups, frozen_statistics, scale_affine_gradients, split_path
 
 Reading = Literal["measured", "paper"]
 # What each reading settles; an argument that is given goes before it. `convert_norms` takes the momentum None as "each
@@ -60,6 +60,7 @@ READINGS: dict[str, dict[str, Any]] = {
         "statistics": "batch",
         "momentum": None,
         "update_on_split": False,
+        "scale_affine": True,
     },
     "paper": {
         "group_scheme": "contiguous",
@@ -67,6 +68,7 @@ READINGS: dict[str, dict[str, Any]] = {
         "statistics": "running",
         "momentum": 0.9,
         "update_on_split": True,
+        "scale_affine": False,
     },
 }
 
@@ -93,10 +95,11 @@ class CompoundBN(Method):
             reading's.
         update_on_weak: whether the passes of the weak view update the statistics.
         update_on_split: whether the split passes do. They normalise by their batch either way. None: the reading's.
+        scale_affine: whether gradients of the M affine sets count M times, so that equal components learn as batch norm
+            does; see `scale_affine_gradients`. None: the reading's.
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
         start: the share of the training before which the split path is not taken. Until then equal components stay
-            equal, so the network computes what it would with batch norm; each of the M affine sets gets 1/M of the
-            gradient.
+            equal, so the network computes what it would with batch norm.
         statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running". None: the reading's.
         split_statistics: of the layers, the same for the split path; None takes `statistics`.
         momentum: of the layers. None: the reading's, which is each batch norm's own or 0.9.
@@ -132,6 +135,7 @@ class CompoundBN(Method):
         group_scheme: Literal["contiguous", "interleaved"] | None = None,
         update_on_weak: bool = True,
         update_on_split: bool | None = None,
+        scale_affine: bool | None = None,
         layers: Sequence[str] | None = None,
         start: float = 0.0,
         statistics: Literal["batch", "running"] | None = None,
@@ -158,6 +162,7 @@ class CompoundBN(Method):
             statistics=statistics,
             momentum=momentum,
             update_on_split=update_on_split,
+            scale_affine=scale_affine,
         )
         self.compound = compound
         self.split = split
@@ -184,6 +189,8 @@ class CompoundBN(Method):
                 detach_responsibilities=detach_responsibilities,
                 component_init=component_init,
             )
+            if settled["scale_affine"]:
+                scale_affine_gradients(self.model)
 
     def forward(self, batch: Batch) -> MethodOutput:
         """One training step up to the loss."""

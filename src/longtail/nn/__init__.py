@@ -1,6 +1,7 @@
 """Compound batch normalization as torch layers, and the conversion of existing models."""
 
 from longtail.nn import functional
+from longtail.nn.affine_gradient import scale_affine_gradients
 from longtail.nn.compound_batch_norm import (
     CompoundBatchNorm,
     CompoundBatchNorm1d,
@@ -24,5 +25,6 @@ __all__ = [
     "fold_batch_norm",
     "frozen_statistics",
     "functional",
+    "scale_affine_gradients",
     "split_path",
 ]
