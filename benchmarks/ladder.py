@@ -4,8 +4,9 @@
     python -m benchmarks.ladder --rows cbn --readings temperature running --screen
     python -m benchmarks.evidence --print
 
-A row is a set of switches of `compound_bn`, a reading a set of its arguments (`plain` the paper's equations with the
-batch's statistics, `none` the method's defaults). Each run is a `longtail train` of its own, single-threaded, as many
+A row is a set of switches of `compound_bn`, a reading a set of its arguments: `none` the method's defaults, `plain` the
+paper's equations with the batch's statistics, and changes of either: `default_...` of the first, all else of the second
+(with `..._scaled`, affine gradients count M times). Each run is a `longtail train` of its own, single-threaded, as many
 at once as there are cores; it leaves one JSON, also if it diverges, and is resumed where it was stopped. With
 `--screen` the numbers are those of 5,000 balanced images that are held out of CIFAR's training set, and the test images
 take no part: readings are chosen so. See `_reduced` for that and for images of half the size. `evidence` makes the
@@ -48,54 +49,45 @@ PLAIN: dict[str, Any] = {
     "scale_affine": False,
 }
 SPREAD = {"temperature": "channels", "group_scheme": "interleaved"}
-STILL = SPREAD | {"update_on_split": False}
-_CHANGES: dict[str, dict[str, Any]] = {
+_ON_PLAIN: dict[str, dict[str, Any]] = {
     "plain": {},
     "one": {"components": 1},
-    "one_similarity_half": {"components": 1, "similarity_weight": 0.5},
-    "one_similarity_two": {"components": 1, "similarity_weight": 2.0},
-    "two": {"components": 2},
-    "eight": {"components": 8},
     "temperature": {"temperature": "channels"},
-    "temperature_2": {"temperature": 2.0},
     "temperature_4": {"temperature": 4.0},
-    "random_temperature_4": {"component_init": "random", "temperature": 4.0},
     "running": {"statistics": "running"},
     "literal": {"statistics": "running", "momentum": 0.9},
     "detached": {"detach_responsibilities": True},
-    "random": {"component_init": "random"},
-    "interleaved": {"group_scheme": "interleaved"},
-    "still": {"update_on_split": False},
-    "split_loss": {"split_loss_weight": 1.0},
-    "similarity_half": {"similarity_weight": 0.5},
-    "late": {"start": 0.8},
     "last_stage": {"layers": ["stage3"]},
-    "split_running": {"split_statistics": "running"},
+    "temperature_4_last_stage": {"temperature": 4.0, "layers": ["stage3"]},
+    "split_loss": {"split_loss_weight": 1.0},
     "temperature_split_running": {"temperature": "channels", "split_statistics": "running"},
     "temperature_4_interleaved": SPREAD | {"temperature": 4.0},
     "temperature_interleaved": SPREAD,
-    "temperature_interleaved_split_loss": SPREAD | {"split_loss_weight": 1.0},
-    "temperature_interleaved_two": SPREAD | {"components": 2},
-    "temperature_interleaved_eight": SPREAD | {"components": 8},
-    "temperature_interleaved_similarity_half": SPREAD | {"similarity_weight": 0.5},
-    "temperature_interleaved_similarity_four": SPREAD | {"similarity_weight": 4.0},
-    "temperature_interleaved_last_stage": SPREAD | {"layers": ["stage3"]},
     "temperature_interleaved_late": SPREAD | {"start": 0.5},
-    "temperature_interleaved_detached": SPREAD | {"detach_responsibilities": True},
-    "temperature_interleaved_running": SPREAD | {"statistics": "running"},
-    "temperature_interleaved_strong_statistics": SPREAD | {"update_on_weak": False},
-    "temperature_interleaved_still": STILL,
-    "temperature_interleaved_still_similarity_half": STILL | {"similarity_weight": 0.5},
-    "temperature_interleaved_still_late": STILL | {"start": 0.5},
-    "temperature_interleaved_still_last_stage": STILL | {"layers": ["stage3"]},
-    "temperature_interleaved_still_two": STILL | {"components": 2},
-    "temperature_interleaved_still_eight": STILL | {"components": 8},
-    "random_temperature_4_interleaved_still": STILL | {"component_init": "random", "temperature": 4.0},
+    "temperature_interleaved_split_loss": SPREAD | {"split_loss_weight": 1.0},
+    "temperature_interleaved_similarity_four": SPREAD | {"similarity_weight": 4.0},
+    "temperature_interleaved_still": SPREAD | {"update_on_split": False},
+}
+_ON_DEFAULT: dict[str, dict[str, Any]] = {
+    "one": {"components": 1},
+    "two": {"components": 2},
+    "eight": {"components": 8},
+    "late": {"start": 0.5},
+    "last_stage": {"layers": ["stage3"]},
+    "contiguous": {"group_scheme": "contiguous"},
+    "running": {"statistics": "running"},
+    "similarity_half": {"similarity_weight": 0.5},
+    "similarity_two": {"similarity_weight": 2.0},
+    "strong_statistics": {"update_on_weak": False},
+    "random_temperature_4": {"component_init": "random", "temperature": 4.0},
 }
 READINGS: dict[str, dict[str, Any]] = {
     "none": {},
-    "half_power": {"power": 0.5},
-    **{name: PLAIN | change for name, change in _CHANGES.items()},
+    "paper": {"reading": "paper"},
+    "half_power": {"power": 0.5},  # of the row balanced_statistics alone
+    **{name: PLAIN | change for name, change in _ON_PLAIN.items()},
+    **{f"{name}_scaled": PLAIN | change | {"scale_affine": True} for name, change in _ON_PLAIN.items()},
+    **{f"default_{name}": change for name, change in _ON_DEFAULT.items()},
 }
 FOLDER = RESULTS / "ladder"
 
