@@ -8,7 +8,8 @@ A table is all runs of one setting (data, model, epochs, batch, learning rate, w
 last epoch in percent, mean and standard deviation over the seeds, and the difference to the baseline, paired by seed,
 with the 95 % interval of Student's t. Components are the effective ones, and Distance that between them in deviations a
 channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and `<!-- end -->`;
-`saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight decay.
+`saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight decay, and
+`compute` the default against the baseline by epochs.
 """
 
 import argparse
@@ -149,6 +150,29 @@ def saturation(runs: Runs, like: Setting) -> list[str]:
     return lines
 
 
+def compute(runs: Runs, like: Setting) -> list[str]:
+    """The default of a setting against the baseline at every number of epochs that was run."""
+    ours = runs[like]["cbn_sbn_dpl", "none"]
+    values, minutes = _balanced(ours), _minutes(ours)
+    lines = [
+        "| | Epochs | Seeds | Balanced | Minutes | compound_bn less it | 95 % interval |",
+        "|---" * 7 + "|",
+        f"| compound_bn | {like.epochs} | {len(values)} | {_spread(values.values())} | {minutes} | | |",
+    ]
+    for setting in sorted((s for s in runs if s._replace(epochs=0) == like._replace(epochs=0)), key=lambda s: s.epochs):
+        found = runs[setting].get(("baseline", "none"), {})
+        base = _balanced(found)
+        if base:
+            cells = "Baseline (BN)", str(setting.epochs), str(len(base)), _spread(base.values()), _minutes(found)
+            pairs = [values[seed] - base[seed] for seed in values if seed in base]
+            lines.append(f"| {' | '.join((*cells, *_difference(pairs)))} |")
+    return lines
+
+
+def _minutes(runs: dict[int, dict[str, Any]]) -> str:
+    return f"{statistics.median(run['minutes'] for run in runs.values()):.0f}"
+
+
 def tuning(runs: Runs, like: Setting) -> list[str]:
     """The baseline of a setting at every learning rate and weight decay that was run."""
     lines = ["| lr | Weight decay | Seeds | Balanced |", "|---|---|---|---|"]
@@ -172,10 +196,10 @@ def fill(page: str, runs: Runs) -> str:
         if kind == "table":
             lines = table(runs[setting])
         else:
-            lines = {"saturation": saturation, "tuning": tuning}[kind](runs, setting)
+            lines = {"saturation": saturation, "compute": compute, "tuning": tuning}[kind](runs, setting)
         return "\n".join([f"<!-- {kind} {name} -->", "", *lines, "", "<!-- end -->"])
 
-    mark = r"<!-- (?P<kind>table|saturation|tuning) (?P<name>[^>]+?) -->.*?<!-- end -->"
+    mark = r"<!-- (?P<kind>table|saturation|compute|tuning) (?P<name>[^>]+?) -->.*?<!-- end -->"
     return re.sub(mark, made, page, flags=re.DOTALL)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from benchmarks.evidence import PAGE, Setting, fill, read_runs, saturation, table, tuning
+from benchmarks.evidence import PAGE, Setting, compute, fill, read_runs, saturation, table, tuning
 
 SETTING = Setting("cifar10-lt:100", "resnet8", 10, 128, 0.05, 5e-4)
 
@@ -61,6 +61,17 @@ def test_mixtures_have_columns_where_a_run_has_one(tmp_path: Path) -> None:
 def test_saturation_compares_each_number_of_epochs_with_the_one_before(tmp_path: Path) -> None:
     runs = read_runs(_write(tmp_path, _run("baseline", 0, 0.5, epochs=20), _run("baseline", 0, 0.4)))
     assert saturation(runs, SETTING)[2:] == ["| 10 | 1 | 40.0 |  |", "| 20 | 1 | 50.0 | +10.0 |"]
+
+
+def test_the_default_is_compared_with_a_baseline_of_more_epochs_by_seed(tmp_path: Path) -> None:
+    runs = [_run("cbn_sbn_dpl", seed, value) | {"minutes": 27.4} for seed, value in enumerate((0.6, 0.62))]
+    runs += [_run("baseline", seed, value) | {"minutes": 10.2} for seed, value in enumerate((0.5, 0.53))]
+    runs += [_run("baseline", 1, 0.61, epochs=27) | {"minutes": 27.0}]
+    assert compute(read_runs(_write(tmp_path, *runs)), SETTING)[2:] == [
+        "| compound_bn | 10 | 2 | 61.0 ± 1.4 | 27 | | |",
+        "| Baseline (BN) | 10 | 2 | 51.5 ± 2.1 | 10 | +9.5 | +3.1 to +15.9 |",
+        "| Baseline (BN) | 27 | 1 | 61.0 | 27 | +1.0 |  |",
+    ]
 
 
 def test_tuning_has_a_line_for_each_learning_rate_and_weight_decay(tmp_path: Path) -> None:
