@@ -80,6 +80,10 @@ _ON_DEFAULT: dict[str, dict[str, Any]] = {
     "similarity_two": {"similarity_weight": 2.0},
     "strong_statistics": {"update_on_weak": False},
     "random_temperature_4": {"component_init": "random", "temperature": 4.0},
+    "fitted": {"component_init": "fitted", "start": 0.5},
+    "fitted_early": {"component_init": "fitted", "start": 0.2},
+    "fitted_two": {"component_init": "fitted", "start": 0.5, "components": 2},
+    "fitted_eight": {"component_init": "fitted", "start": 0.5, "components": 8},
 }
 READINGS: dict[str, dict[str, Any]] = {
     "none": {},

@@ -11,7 +11,14 @@ from torch import Tensor, nn
 
 from longtail.methods import ERM, CompoundBN, Decoupled
 from longtail.models import create_model
-from longtail.nn import CompoundBatchNorm, class_groups, convert_batch_norm, frozen_statistics, split_path
+from longtail.nn import (
+    CompoundBatchNorm,
+    class_groups,
+    convert_batch_norm,
+    frozen_statistics,
+    split_path,
+)
+from longtail.nn.fit import has_equal_components
 
 COUNTS = [60, 20, 6, 2]
 TARGET = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])
@@ -245,6 +252,43 @@ def test_a_deferred_start_resumes_by_progress_alone() -> None:
     assert torch.equal(first(images(2)).loss, second(images(2)).loss)
 
 
+FITTED = CBN | {"component_init": "fitted", "components": 3}
+
+
+def apart(built: CompoundBN) -> list[bool]:
+    return [not has_equal_components(norm) for norm in norms(built)]
+
+
+def test_components_are_fitted_when_it_is_time_and_the_network_computes_what_it_did() -> None:
+    built = CompoundBN(network(), COUNTS, **FITTED, start=0.5, momentum=0.0)  # so that no pass moves the statistics
+    built.set_progress(0.25)
+    built(images())
+    assert not any(apart(built))
+    probe = images(seed=5).views[0]
+    before = built.model.eval()(probe)
+    built.train()
+    built.set_progress(0.5)
+    built(images())
+    assert all(apart(built))
+    torch.testing.assert_close(built.model.eval()(probe), before, rtol=1e-3, atol=1e-4)
+
+
+def test_components_are_fitted_once_also_if_the_run_is_resumed() -> None:
+    built = CompoundBN(network(), COUNTS, **FITTED, momentum=0.0)
+    built(images())
+    resumed = CompoundBN(network(), COUNTS, **FITTED, momentum=0.0)
+    resumed.load_state_dict(built.state_dict())
+    for each in (built, resumed):
+        before = copy.deepcopy(each.state_dict())
+        each(images(seed=7))
+        assert all(torch.equal(value, before[name]) for name, value in each.state_dict().items() if "running" in name)
+
+
+def test_fitted_components_have_the_paper_s_temperature_unless_told_otherwise() -> None:
+    assert {norm.temperature for norm in norms(CompoundBN(network(), COUNTS, **FITTED))} == {1.0}
+    assert {norm.temperature for norm in norms(CompoundBN(network(), COUNTS, **FITTED, temperature=4.0))} == {4.0}
+
+
 @pytest.mark.parametrize(("split", "expected"), [(True, "equal"), (False, "random")])
 def test_components_start_apart_where_no_split_path_parts_them(split: bool, expected: str) -> None:
     model = CompoundBN(network(), COUNTS, split=split, dual_path=False).model
@@ -308,6 +352,7 @@ def test_it_trains_a_timm_model() -> None:
         ({"similarity_weight": 0.0}, r"similarity_weight must be positive and finite, got 0\.0 .*turn dual_path off"),
         ({"start": 1.0}, r"start must be at least 0 and less than 1, got 1\.0"),
         ({"start": 0.5, "component_init": "random"}, "start defers the split path .* component_init='random'"),
+        ({"component_init": "fitted"}, r"'fitted' makes clusters .* split=True \(turn split off\)"),
         (CBN | {"start": 0.5}, "start defers the split path .* split=False"),
         (SBN | {"update_on_split": False}, "update_on_split=False needs compound"),
         ({"layers": ["stage9"]}, "layers must be paths of modules with batch norms, got 'stage9'; the model has norm,"),

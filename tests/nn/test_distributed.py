@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
-from longtail.nn import CompoundBatchNorm2d, split_path
+from longtail.nn import CompoundBatchNorm2d, fit_components, split_path
 
 GROUPS = torch.tensor([0, 1, 2, 0, 1, 1, 2, 1])
 
@@ -22,7 +22,7 @@ def batch(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 
 def model(dtype: torch.dtype = torch.float64, **options: Any) -> nn.Sequential:
     torch.manual_seed(0)
-    norm = CompoundBatchNorm2d(4, 3, component_init="random", **options)
+    norm = CompoundBatchNorm2d(4, 3, **{"component_init": "random", **options})
     return nn.Sequential(nn.Conv2d(3, 4, 3), norm).to(dtype)
 
 
@@ -59,6 +59,9 @@ def run_rank(rank: int, folder: str) -> None:
         net = DistributedDataParallel(inner, broadcast_buffers=broadcast_buffers)
         x, target = (tensor.chunk(2)[rank] for tensor in batch(dtype))
         results[case] = step(net, inner, x, target, GROUPS.chunk(2)[rank])
+    inner = model(component_init="equal")
+    fit_components(inner, batch(torch.float64)[0].chunk(2)[rank])
+    results["fitted"] = dict(inner.state_dict())
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -98,3 +101,9 @@ def test_synchronisation_can_be_turned_off(ranks: list[dict[str, dict[str, Tenso
         torch.testing.assert_close(half["compound"], alone["compound"])
         torch.testing.assert_close(half["1.running_mean"], alone["1.running_mean"])
     assert not torch.equal(halves[0]["1.running_mean"], halves[1]["1.running_mean"])
+
+
+def test_ranks_with_different_images_agree_on_fitted_components(ranks: list[dict[str, dict[str, Tensor]]]) -> None:
+    first, second = (rank["fitted"] for rank in ranks)
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert (first["1.running_mean"].std(0) > 0).all()

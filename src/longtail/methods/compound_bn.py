@@ -48,7 +48,15 @@ from longtail.losses import negative_cosine_loss
 from longtail.methods._losses import build_loss
 from longtail.methods._norms import convert_norms
 from longtail.methods.base import METHODS, Batch, Method, MethodOutput
-from longtail.nn import class_groups, frozen_statistics, scale_affine_gradients, split_path
+from longtail.nn import (
+    CompoundBatchNorm,
+    class_groups,
+    fit_components,
+    frozen_statistics,
+    scale_affine_gradients,
+    split_path,
+)
+from longtail.nn.fit import has_equal_components
 
 Reading = Literal["measured", "paper"]
 # What each reading settles; an argument that is given goes before it. `convert_norms` takes the momentum None as "each
@@ -98,15 +106,16 @@ class CompoundBN(Method):
         scale_affine: whether gradients of the M affine sets count M times, so that equal components learn as batch norm
             does; see `scale_affine_gradients`. None: the reading's.
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
-        start: the share of the training before which the split path is not taken. Until then equal components stay
-            equal, so the network computes what it would with batch norm.
+        start: the share of the training before which the split path is not taken and fitted components are not
+            fitted. Until then equal components stay equal, so the network computes what it would with batch norm.
         statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running". None: the reading's.
         split_statistics: of the layers, the same for the split path; None takes `statistics`.
         momentum: of the layers. None: the reading's, which is each batch norm's own or 0.9.
-        temperature: of the layers; a number or "channels". None: the reading's.
+        temperature: of the layers; a number or "channels". None: the reading's, or 1 for fitted components.
         detach_responsibilities: of the layers.
-        component_init: of the layers, "equal" or "random". None: "equal" if there is a split path to part the
-            components, otherwise "random".
+        component_init: of the layers, "equal" or "random"; or "fitted", for the compound path alone: equal until
+            `start`, then fitted to the features, with affine sets that keep what the network computes; see
+            `fit_components`. None: "equal" if there is a split path to part the components, otherwise "random".
         sampler: how images are drawn.
 
     Example:
@@ -143,18 +152,20 @@ class CompoundBN(Method):
         momentum: float | None = None,
         temperature: float | Literal["channels"] | None = None,
         detach_responsibilities: bool = False,
-        component_init: Literal["equal", "random"] | None = None,
+        component_init: Literal["equal", "random", "fitted"] | None = None,
         sampler: str = "instance",
     ) -> None:
         super().__init__(model, class_counts, views=("weak", "strong") if dual_path else ("strong",), sampler=sampler)
         component_init = component_init or ("equal" if split else "random")
         _check_switches(compound, split, dual_path)
         _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
-        _check_start(start, split, component_init)
+        _check_start(start, compound, split, component_init)
         if split and not compound:
             if update_on_split is False:
                 raise ValueError("update_on_split=False needs compound, or no pass would leave statistics to infer by")
             update_on_split = True
+        if component_init == "fitted" and temperature is None:
+            temperature = 1.0  # above, EM itself would bring the components together again
         settled = _settle(
             reading,
             group_scheme=group_scheme,
@@ -173,6 +184,8 @@ class CompoundBN(Method):
         self.update_on_split: bool = settled["update_on_split"]
         self.start = start
         self._splitting = split and start == 0
+        self._to_fit = component_init == "fitted" and start == 0
+        self._fitted = component_init != "fitted"
         self.loss = build_loss(loss, self.class_counts, loss_settings)
         groups = class_groups(len(self.class_counts), components, settled["group_scheme"])
         self.register_buffer("groups", groups, persistent=False)
@@ -187,7 +200,7 @@ class CompoundBN(Method):
                 split_statistics=split_statistics,
                 temperature=settled["temperature"],
                 detach_responsibilities=detach_responsibilities,
-                component_init=component_init,
+                component_init="random" if component_init == "random" else "equal",
             )
             if settled["scale_affine"]:
                 scale_affine_gradients(self.model)
@@ -197,6 +210,8 @@ class CompoundBN(Method):
         *weak, strong = self.views_of(batch)
         target = batch.target
         groups = self.groups[target]
+        if self._to_fit and not self._fitted:
+            self._fit(strong)
         if not (self._splitting and self.compound):
             logits = self._through_split(strong, groups) if self._splitting else self.model(strong)
             return _output(logits, {"classification": self.loss(logits, target)})
@@ -217,7 +232,15 @@ class CompoundBN(Method):
         """Take the split path from `start` on, and hand the position to the loss."""
         super().set_progress(progress)
         self._splitting = self.split and progress >= self.start
+        self._to_fit = progress >= self.start
         self.loss.set_progress(progress)
+
+    def _fit(self, images: Tensor) -> None:
+        """Fit the components, unless they have been before a resume: then they are apart."""
+        norms = [module for module in self.model.modules() if isinstance(module, CompoundBatchNorm)]
+        if all(has_equal_components(norm) for norm in norms):
+            fit_components(self.model, images)
+        self._fitted = True
 
     def _through_split(self, images: Tensor, groups: Tensor) -> Tensor:
         still = nullcontext() if self.update_on_split else frozen_statistics(self.model)
@@ -278,11 +301,16 @@ def _check_weights(split_loss_weight: float | None, similarity_weight: float, *,
         )
 
 
-def _check_start(start: float, split: bool, component_init: str) -> None:
+def _check_start(start: float, compound: bool, split: bool, component_init: str) -> None:
     if not 0 <= start < 1:
         raise ValueError(f"start must be at least 0 and less than 1, got {start}")
-    if start and not (split and component_init == "equal"):
+    if component_init == "fitted" and (split or not compound):
         raise ValueError(
-            "start defers the split path of equal components, so it needs split and component_init 'equal', "
-            f"got start={start}, split={split} and component_init={component_init!r} (leave start out)"
+            "component_init 'fitted' makes clusters of the components, not class groups, so it needs the compound path "
+            f"alone, got compound={compound} and split={split} (turn split off)"
+        )
+    if start and component_init != "fitted" and not (split and component_init == "equal"):
+        raise ValueError(
+            "start defers the split path of equal components, or a fit, so it needs split and component_init 'equal', "
+            f"or 'fitted', got start={start}, split={split} and component_init={component_init!r} (leave start out)"
         )

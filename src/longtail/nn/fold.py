@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from longtail.nn.compound_batch_norm import CompoundBatchNorm, CompoundBatchNorm1d, CompoundBatchNorm3d
 from longtail.nn.convert import CompoundBatchNormAct2d, CompoundBatchNormNd
+from longtail.nn.fit import has_equal_components
 
 _logger = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
         if module.training:
             raise ValueError(f"model must be in eval mode to be folded, got {path or 'the model'} in training mode")
     layers = dict.fromkeys(found.values())
-    replacements = {module: _fold(module) for module in layers if _never_parted(module) or _is_one_map(module)}
+    replacements = {module: _fold(module) for module in layers if has_equal_components(module) or _is_one_map(module)}
     for path, module in found.items():
         if module not in replacements:
             continue
@@ -62,11 +63,6 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
         setattr(model.get_submodule(parent), name, replacements[module])
     _logger.info("folded %d of %d compound batch norms", len(replacements), len(set(found.values())))
     return model
-
-
-def _never_parted(module: CompoundBatchNorm) -> bool:
-    """Whether all components have the same statistics, to the bit: no input is nearer to one than to another."""
-    return all(bool((values == values[0]).all()) for values in (module.running_mean, module.running_var))
 
 
 def _is_one_map(module: CompoundBatchNorm) -> bool:
@@ -97,7 +93,7 @@ def _fold(module: CompoundBatchNorm) -> nn.Module:
     like = module.running_mean
     new = kind(module.num_features, module.eps, module.momentum, module.affine, device=like.device, dtype=like.dtype)
     state = {name: tensor[0] if tensor.dim() > 1 else tensor for name, tensor in module.state_dict().items()}
-    if module.affine and _never_parted(module):
+    if module.affine and has_equal_components(module):
         share = module.prior.double() / module.prior.double().sum()
         for name in ("weight", "bias"):
             state[name] = (share @ module.get_parameter(name).detach().double()).to(like.dtype)
