@@ -259,16 +259,18 @@ def apart(built: CompoundBN) -> list[bool]:
     return [not has_equal_components(norm) for norm in norms(built)]
 
 
-def test_components_are_fitted_when_it_is_time_and_the_network_computes_what_it_did() -> None:
-    built = CompoundBN(network(), COUNTS, **FITTED, start=0.5, momentum=0.0)  # so that no pass moves the statistics
+@pytest.mark.parametrize("row", [CBN, BOTH, DPL])
+def test_components_are_fitted_when_it_is_time_and_the_network_computes_what_it_did(row: dict[str, bool]) -> None:
+    settings = FITTED | row
+    built = CompoundBN(network(), COUNTS, **settings, start=0.5, momentum=0.0)  # so that no pass moves the statistics
     built.set_progress(0.25)
-    built(images())
+    built(images(len(built.views)))
     assert not any(apart(built))
     probe = images(seed=5).views[0]
     before = built.model.eval()(probe)
     built.train()
     built.set_progress(0.5)
-    built(images())
+    built(images(len(built.views)))
     assert all(apart(built))
     torch.testing.assert_close(built.model.eval()(probe), before, rtol=1e-3, atol=1e-4)
 
@@ -352,7 +354,6 @@ def test_it_trains_a_timm_model() -> None:
         ({"similarity_weight": 0.0}, r"similarity_weight must be positive and finite, got 0\.0 .*turn dual_path off"),
         ({"start": 1.0}, r"start must be at least 0 and less than 1, got 1\.0"),
         ({"start": 0.5, "component_init": "random"}, "start defers the split path .* component_init='random'"),
-        ({"component_init": "fitted"}, r"'fitted' makes clusters .* split=True \(turn split off\)"),
         (CBN | {"start": 0.5}, "start defers the split path .* split=False"),
         (SBN | {"update_on_split": False}, "update_on_split=False needs compound"),
         ({"layers": ["stage9"]}, "layers must be paths of modules with batch norms, got 'stage9'; the model has norm,"),

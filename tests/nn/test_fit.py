@@ -72,6 +72,20 @@ def test_the_mixture_is_that_of_scikit_learn() -> None:
     torch.testing.assert_close(norm.prior[order], torch.tensor(expected.weights_[theirs]).float(), rtol=0, atol=0.01)
 
 
+def test_components_are_those_of_groups_if_there_are_any() -> None:
+    images, groups = torch.randn(9, 6, 5, 5) + 2, torch.tensor([0, 0, 2, 0, 2, 2, 2, 0, 0])
+    norm = CompoundBatchNorm2d(6, 3).eval()
+    with torch.no_grad():
+        before = norm(images)
+        fit_components(norm, images, groups)
+        torch.testing.assert_close(norm(images), before, rtol=1e-4, atol=1e-5)
+    for component, points in enumerate((images[groups == 0], images, images[groups == 2])):  # none is of group 1
+        reference = nn.BatchNorm2d(6, momentum=1.0)
+        reference(points)
+        torch.testing.assert_close(norm.running_mean[component], reference.running_mean)
+        torch.testing.assert_close(norm.running_var[component], reference.running_var, rtol=0.02, atol=0)  # unbiased
+
+
 def test_modes_are_left_as_they_were() -> None:
     model = nn.Sequential(nn.Dropout(), CompoundBatchNorm2d(3)).train()
     model[0].eval()

@@ -113,9 +113,10 @@ class CompoundBN(Method):
         momentum: of the layers. None: the reading's, which is each batch norm's own or 0.9.
         temperature: of the layers; a number or "channels". None: the reading's, or 1 for fitted components.
         detach_responsibilities: of the layers.
-        component_init: of the layers, "equal" or "random"; or "fitted", for the compound path alone: equal until
-            `start`, then fitted to the features, with affine sets that keep what the network computes; see
-            `fit_components`. None: "equal" if there is a split path to part the components, otherwise "random".
+        component_init: of the layers, "equal" or "random"; or "fitted": equal until `start`, then fitted to the
+            features, with affine sets that keep what the network computes, to those of the class groups if there is a
+            split path, otherwise as clusters; see `fit_components`. None: "equal" if there is a split path to part the
+            components, otherwise "random".
         sampler: how images are drawn.
 
     Example:
@@ -159,7 +160,7 @@ class CompoundBN(Method):
         component_init = component_init or ("equal" if split else "random")
         _check_switches(compound, split, dual_path)
         _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
-        _check_start(start, compound, split, component_init)
+        _check_start(start, split, component_init)
         if split and not compound:
             if update_on_split is False:
                 raise ValueError("update_on_split=False needs compound, or no pass would leave statistics to infer by")
@@ -211,7 +212,7 @@ class CompoundBN(Method):
         target = batch.target
         groups = self.groups[target]
         if self._to_fit and not self._fitted:
-            self._fit(strong)
+            self._fit(strong, groups if self.split else None)
         if not (self._splitting and self.compound):
             logits = self._through_split(strong, groups) if self._splitting else self.model(strong)
             return _output(logits, {"classification": self.loss(logits, target)})
@@ -235,11 +236,11 @@ class CompoundBN(Method):
         self._to_fit = progress >= self.start
         self.loss.set_progress(progress)
 
-    def _fit(self, images: Tensor) -> None:
+    def _fit(self, images: Tensor, groups: Tensor | None) -> None:
         """Fit the components, unless they have been before a resume: then they are apart."""
         norms = [module for module in self.model.modules() if isinstance(module, CompoundBatchNorm)]
         if all(has_equal_components(norm) for norm in norms):
-            fit_components(self.model, images)
+            fit_components(self.model, images, groups)
         self._fitted = True
 
     def _through_split(self, images: Tensor, groups: Tensor) -> Tensor:
@@ -301,14 +302,9 @@ def _check_weights(split_loss_weight: float | None, similarity_weight: float, *,
         )
 
 
-def _check_start(start: float, compound: bool, split: bool, component_init: str) -> None:
+def _check_start(start: float, split: bool, component_init: str) -> None:
     if not 0 <= start < 1:
         raise ValueError(f"start must be at least 0 and less than 1, got {start}")
-    if component_init == "fitted" and (split or not compound):
-        raise ValueError(
-            "component_init 'fitted' makes clusters of the components, not class groups, so it needs the compound path "
-            f"alone, got compound={compound} and split={split} (turn split off)"
-        )
     if start and component_init != "fitted" and not (split and component_init == "equal"):
         raise ValueError(
             "start defers the split path of equal components, or a fit, so it needs split and component_init 'equal', "

@@ -1,7 +1,7 @@
 """Part the components of a network that has learnt with them equal, without changing what it computes.
 
-EM on the features of some images gives each layer its mixture. Each affine set then undoes what its component does
-otherwise than the layer did before:
+EM on the features of some images, or the moments of class groups, give each layer its mixture. Each affine set then
+undoes what its component does otherwise than the layer did before:
 
     γ_j (x - μ_j) / σ_j + β_j = γ (x - μ) / σ + β,   so   γ_j = γ σ_j / σ,   β_j = β + γ (μ_j - μ) / σ
 
@@ -10,6 +10,7 @@ start apart with γ_j = 1 and β_j = 0 would map every cluster onto the same dis
 tells clusters apart until the affine sets have learnt to restore it.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,15 +26,17 @@ _SMALLEST = 0.01  # the least variance of a component, as a share of that of all
 
 
 @torch.no_grad()
-def fit_components(model: nn.Module, images: Tensor) -> None:
+def fit_components(model: nn.Module, images: Tensor, groups: Tensor | None = None) -> None:
     """Fit the components of every compound norm to what it gets of the images; in eval the model computes the same.
 
-    Starting means are points, drawn by torch's default generator. Under several processes all take the fit of the
-    first one of the layer's group.
+    Without groups the components become clusters, by EM; its starting means are points, drawn by torch's default
+    generator. With groups, component j gets the mean and variance of group j's points, and those of all points if there
+    are none; all have the same prior. Under several processes all take the fit of the first one of the layer's group.
 
     Args:
         model: whose compound norms have components that never parted; changed in place. Modes of its modules stay.
         images: one batch, as for the model's forward.
+        groups: the component of each image, as for `split_path`.
 
     Raises:
         ValueError: if the components of a layer have parted already or it has no affine parameters, or there are fewer
@@ -55,7 +58,7 @@ def fit_components(model: nn.Module, images: Tensor) -> None:
             )
         if layer.components > 1 and not has_equal_components(layer):
             raise ValueError("model must have components that never parted, got a layer whose have")
-    hooks = [layer.register_forward_pre_hook(_fit) for layer in layers]
+    hooks = [layer.register_forward_pre_hook(partial(_fit, groups=groups)) for layer in layers]
     try:
         model.eval()
         model(images)
@@ -71,14 +74,14 @@ def has_equal_components(layer: CompoundBatchNorm) -> bool:
     return all(bool((values == values[0]).all()) for values in (layer.running_mean, layer.running_var))
 
 
-def _fit(layer: CompoundBatchNorm, inputs: tuple[Any, ...]) -> None:
+def _fit(layer: CompoundBatchNorm, inputs: tuple[Any, ...], groups: Tensor | None) -> None:
     """What is called before a layer's forward: part its components by what it is about to get."""
-    x: Tensor = inputs[0].movedim(1, -1).flatten(0, -2)
-    if len(x) < layer.components:
-        raise ValueError(f"images must give each layer a point for each of {layer.components} components, got {len(x)}")
-    x = x[torch.randperm(len(x))[:_POINTS].to(x.device)].to(accumulation_dtype(x))
-    temperature = float(layer.num_features) if layer.temperature == "channels" else layer.temperature
-    prior, mean, var = _expectation_maximisation(x, layer.components, eps=layer.eps, temperature=temperature)
+    x: Tensor = inputs[0].movedim(1, -1)
+    x = x.to(accumulation_dtype(x))
+    if groups is None:
+        prior, mean, var = _clusters(x.flatten(0, -2), layer)
+    else:
+        prior, mean, var = _moments_by_group(x.flatten(1, -2) if x.dim() > 2 else x[:, None], groups, layer.components)
     old_mean, old_deviation = layer.running_mean[0], (layer.running_var[0] + layer.eps).sqrt()
     assert layer.weight is not None
     assert layer.bias is not None
@@ -94,15 +97,26 @@ def _fit(layer: CompoundBatchNorm, inputs: tuple[Any, ...]) -> None:
             dist.broadcast(tensor, first, group=layer.process_group)
 
 
-def _expectation_maximisation(
-    x: Tensor, components: int, *, eps: float, temperature: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Prior, mean and variance of a mixture of the points (N, D)."""
+def _clusters(x: Tensor, layer: CompoundBatchNorm) -> tuple[Tensor, Tensor, Tensor]:
+    """Prior, mean and variance of a mixture of the points (N, D), by EM."""
+    components = layer.components
+    if len(x) < components:
+        raise ValueError(f"images must give each layer a point for each of {components} components, got {len(x)}")
+    x = x[torch.randperm(len(x))[:_POINTS].to(x.device)]
+    temperature = float(layer.num_features) if layer.temperature == "channels" else layer.temperature
     whole = x.var(0, correction=0)
     prior, mean, var = x.new_full((components,), 1 / components), x[:components], whole.expand(components, -1)
     for _ in range(_ITERATIONS):
-        weights = responsibilities(x, prior, mean, var, eps=eps, temperature=temperature)
+        weights = responsibilities(x, prior, mean, var, eps=layer.eps, temperature=temperature)
         mass, mean, var = mixture_moments(x, weights)
         var = var.maximum(_SMALLEST * whole)
         prior = mass.clamp_min(1) / mass.clamp_min(1).sum()
     return prior, mean, var
+
+
+def _moments_by_group(x: Tensor, groups: Tensor, components: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Equal priors, and mean and variance of the points (B, P, D) of each group."""
+    parts = [x[groups == j] for j in range(components)]
+    var, mean = zip(*(torch.var_mean(part if len(part) else x, (0, 1), correction=0) for part in parts), strict=True)
+    smallest = _SMALLEST * x.var((0, 1), correction=0)
+    return x.new_full((components,), 1 / components), torch.stack(mean), torch.stack(var).maximum(smallest)
