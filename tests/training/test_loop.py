@@ -113,6 +113,21 @@ def test_a_run_that_was_cut_off_anywhere_goes_on_to_the_same_bits(
     assert differences(reference, out) == []
 
 
+def test_components_that_were_fitted_before_the_cut_are_not_fitted_again(tmp_path: Path) -> None:
+    method = {"name": "compound_bn", "split": False, "dual_path": False, "component_init": "fitted", "start": 0.5}
+    count = Interrupt(0, fail)
+    train(config(method=method), out=tmp_path / "whole", watcher=count)
+    half = -count.left // 2  # steps of the first epoch, before the fit
+    for steps in (half, half + 2):
+        out = tmp_path / f"cut after {steps}"
+        with pytest.raises(ConnectionResetError):
+            train(config(method=method, checkpoint_steps=1), out=out, watcher=Interrupt(steps, fail))
+        run = train(config(method=method), out=out, resume=True)
+        assert differences(tmp_path / "whole", out) == []
+    distances = [row["mixture/distance"] or 0.0 for row in read_metrics(run.path / "metrics.csv")]
+    assert distances[0] == 0 < distances[1]
+
+
 def test_it_goes_on_to_the_same_bits_with_other_workers(reference: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(ConnectionResetError):
