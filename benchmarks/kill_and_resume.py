@@ -27,7 +27,7 @@ COMPARED = ("model/model.safetensors", "metrics.csv", "predictions.csv", "model/
 SETTINGS = {
     "data": "digits-lt:10",
     "model": {"name": "resnet8"},
-    "method": {"name": "compound_bn", "update_on_split": True},
+    "method": {"name": "compound_bn"},
     "epochs": 3,
     "batch_size": 64,
     "workers": 0,

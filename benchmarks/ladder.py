@@ -41,13 +41,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "cbn_rs_rw": DECOUPLED | {"base": "compound_bn", "resample": True, "reweight": True},
 }
 # The paper's equations as they stand, but with the batch's statistics, as batch norm has them; readings change it.
-PLAIN: dict[str, Any] = {
-    "group_scheme": "contiguous",
-    "temperature": 1.0,
-    "statistics": "batch",
-    "update_on_split": True,
-    "scale_affine": False,
-}
+PLAIN: dict[str, Any] = {"reading": "paper", "statistics": "batch", "momentum": 0.1}
 SPREAD = {"temperature": "channels", "group_scheme": "interleaved"}
 _ON_PLAIN: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -72,18 +66,20 @@ _ON_DEFAULT: dict[str, dict[str, Any]] = {
     "one": {"components": 1},
     "two": {"components": 2},
     "eight": {"components": 8},
-    "late": {"start": 0.5},
+    "equal": {"component_init": "equal"},
+    "equal_late": {"component_init": "equal", "start": 0.5},
+    "early": {"start": 0.2},
+    "late": {"start": 0.8},
+    "unscaled": {"scale_affine": False},
+    "moving": {"update_on_split": True},
     "last_stage": {"layers": ["stage3"]},
     "contiguous": {"group_scheme": "contiguous"},
     "running": {"statistics": "running"},
+    "temperature_4": {"temperature": 4.0},
+    "detached": {"detach_responsibilities": True},
     "similarity_half": {"similarity_weight": 0.5},
     "similarity_two": {"similarity_weight": 2.0},
     "strong_statistics": {"update_on_weak": False},
-    "random_temperature_4": {"component_init": "random", "temperature": 4.0},
-    "fitted": {"component_init": "fitted", "start": 0.5},
-    "fitted_early": {"component_init": "fitted", "start": 0.2},
-    "fitted_two": {"component_init": "fitted", "start": 0.5, "components": 2},
-    "fitted_eight": {"component_init": "fitted", "start": 0.5, "components": 8},
 }
 READINGS: dict[str, dict[str, Any]] = {
     "none": {},

@@ -54,6 +54,14 @@ def test_components_that_never_parted_are_told_from_those_that_came_together() -
     assert collapse_sentence([same], met).startswith("Every layer has collapsed, first a after epoch 4")
 
 
+def test_components_that_part_late_have_not_collapsed_before() -> None:
+    same = MixtureLayer("a", (0.5, 0.5), ((0.0, 0.0), (0.0, 0.0)), ())
+    late = [MixtureRecord(2, (same,)), MixtureRecord(4, (layer("a", 0.5),)), MixtureRecord(6, (layer("a", 0.999),))]
+    assert collapse_sentence([layer("a", 0.5)], late[:2]) == "No layer has collapsed."
+    assert collapse_remark(layer("a", 0.5), late[:2]) == ""
+    assert collapse_remark(layer("a", 0.999), late).endswith("first seen after epoch 6")
+
+
 def test_a_record_comes_back_from_plain_values() -> None:
     usage = ((0.25, 0.75), None, (0.123, 0.877), None)
     record = MixtureRecord(7, (layer("a", 0.25, usage), layer("b", 0.5, usage)))

@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from longtail.nn import CompoundBatchNorm, CompoundBatchNorm1d, CompoundBatchNorm2d, CompoundBatchNorm3d
+from longtail.nn import (
+    CompoundBatchNorm,
+    CompoundBatchNorm1d,
+    CompoundBatchNorm2d,
+    CompoundBatchNorm3d,
+    convert_batch_norm,
+)
 
 PAIRS = [
     (CompoundBatchNorm1d, nn.BatchNorm1d, (6, 5)),
@@ -281,3 +287,55 @@ def test_the_layer_prints_its_arguments() -> None:
         "CompoundBatchNorm2d(5, components=2, eps=1e-05, momentum=0.1, statistics='batch', affine=False, "
         "temperature='channels', detach_responsibilities=True, activation='relu')"
     )
+
+
+def _network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 16, 3))
+
+
+def _train(model: nn.Module, steps: int = 20) -> list[float]:
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01, nesterov=True)
+    generator = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(steps):
+        images, target = torch.randn(16, 3, 6, 6, generator=generator), torch.arange(16) % 3
+        loss = nn.functional.cross_entropy(model(images + target.view(-1, 1, 1, 1)), target)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("components", [1, 4])
+def test_equal_components_with_scaled_gradients_learn_as_batch_norm_does(components: int) -> None:
+    plain = _network()
+    compound = convert_batch_norm(copy.deepcopy(plain), components, scale_affine=True)
+    assert _train(compound) == pytest.approx(_train(plain), rel=1e-3)
+    assert isinstance(compound, nn.Sequential)
+    norm, reference = compound[1], plain[1]
+    for name in ("weight", "bias"):
+        every = getattr(norm, name)
+        torch.testing.assert_close(every, getattr(reference, name).expand_as(every), rtol=1e-3, atol=1e-4)
+
+
+def test_without_scaled_gradients_they_fall_behind() -> None:
+    plain = _network()
+    compound = convert_batch_norm(copy.deepcopy(plain), 4)
+    assert _train(compound) != pytest.approx(_train(plain), rel=1e-2)
+
+
+def test_scaling_gradients_leaves_the_output_as_it_is() -> None:
+    torch.manual_seed(0)
+    plain = CompoundBatchNorm2d(4, 3, component_init="random")
+    scaled = CompoundBatchNorm2d(4, 3, scale_affine=True)
+    scaled.load_state_dict(plain.state_dict())
+    x = torch.randn(8, 4, 5, 5)
+    assert torch.equal(scaled(x), plain(x))
+    for layer in (plain, scaled):
+        layer(x).exp().sum().backward()
+    assert plain.weight is not None
+    assert scaled.weight is not None
+    assert plain.weight.grad is not None
+    torch.testing.assert_close(scaled.weight.grad, 3 * plain.weight.grad)

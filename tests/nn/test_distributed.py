@@ -62,6 +62,9 @@ def run_rank(rank: int, folder: str) -> None:
     inner = model(component_init="equal")
     fit_components(inner, batch(torch.float64)[0].chunk(2)[rank])
     results["fitted"] = dict(inner.state_dict())
+    inner = model(component_init="equal")
+    fit_components(inner, batch(torch.float64)[0].chunk(2)[rank], GROUPS.chunk(2)[rank])
+    results["fitted to groups"] = dict(inner.state_dict())
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -107,3 +110,11 @@ def test_ranks_with_different_images_agree_on_fitted_components(ranks: list[dict
     first, second = (rank["fitted"] for rank in ranks)
     assert all(torch.equal(value, second[name]) for name, value in first.items())
     assert (first["1.running_mean"].std(0) > 0).all()
+
+
+def test_two_ranks_fit_components_to_groups_as_one_process_does(ranks: list[dict[str, dict[str, Tensor]]]) -> None:
+    alone = model(component_init="equal")
+    fit_components(alone, batch(torch.float64)[0], GROUPS)
+    for rank in ranks:
+        for name, value in alone.state_dict().items():
+            torch.testing.assert_close(rank["fitted to groups"][name], value)

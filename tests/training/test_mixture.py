@@ -20,7 +20,7 @@ from longtail.training.mixture import describe_mixture, mixture_row, record_due,
 CPU = torch.device("cpu")
 SETTINGS: dict[str, Any] = {
     "data": "digits-lt:10",
-    "method": {"name": "compound_bn", "components": 3, "update_on_split": True},
+    "method": {"name": "compound_bn", "components": 3, "start": 0.0},
     "model": {"name": "resnet8"},
     "epochs": 3,
     "batch_size": 128,

@@ -15,16 +15,16 @@ def test_the_time_of_a_run_is_that_of_its_steps_and_evaluations() -> None:
     config = build_config({"data": "digits-lt:10", "epochs": 10, "batch_size": 100, "eval_every": 4})
     assert (len(DATA.train), len(DATA.val), len(DATA.test)) == (486, 0, 540)
     # 4 steps an epoch, 10 epochs; evaluated after epochs 4, 8 and 10, then predicted.
-    speed = Speed(step=1.0, last_step=1.0, first_share=1.0, image=0.01)
+    speed = Speed(((1.0, 1.0),), image=0.01)
     assert speed.seconds(config, DATA) == pytest.approx(10 * 4 + 4 * 540 * 0.01)
     # Eight epochs at a second a step, two at half a second.
-    stages = Speed(step=1.0, last_step=0.5, first_share=0.8, image=0.0)
+    stages = Speed(((0.8, 1.0), (0.2, 0.5)), image=0.0)
     assert stages.seconds(config, DATA) == pytest.approx(8 * 4 + 2 * 4 * 0.5)
 
 
-@pytest.mark.parametrize("method", ["erm", "decoupled"])
-def test_measuring_takes_real_steps_and_leaves_nothing_behind(
-    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("method", "shares"), [("erm", [1.0]), ("decoupled", [0.8, 0.2]), ("compound_bn", [0.5, 0.5])])
+def test_measuring_takes_real_steps_of_each_stage_and_leaves_nothing_behind(
+    method: str, shares: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     steps = 0
@@ -38,9 +38,8 @@ def test_measuring_takes_real_steps_and_leaves_nothing_behind(
     monkeypatch.setattr(torch.optim.SGD, "step", count)
     settings = {"data": "digits-lt:10", "model": {"name": "resnet8"}, "method": {"name": method}, "epochs": 5}
     speed = measure_speed(build_config(settings | {"workers": 0, "batch_size": 64}), DATA)
-    assert speed.step > 0
+    assert [share for share, _ in speed.stages] == pytest.approx(shares)
+    assert all(step > 0 for _, step in speed.stages)
     assert speed.image > 0
-    assert speed.first_share == (0.8 if method == "decoupled" else 1.0)
-    assert (speed.last_step == speed.step) == (method == "erm")
-    assert 2 <= steps <= 16
+    assert 2 * len(shares) <= steps <= 8 * len(shares)
     assert list(tmp_path.iterdir()) == []

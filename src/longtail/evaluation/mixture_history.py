@@ -28,7 +28,7 @@ class MixtureRecord:
 
 def collapse_remark(layer: MixtureLayer, history: Sequence[MixtureRecord]) -> str:
     """Whether the layer has collapsed, or had, and after which epoch that was first seen; empty if never."""
-    seen = [r.epoch for r in history if (then := r.layer(layer.name)) is not None and then.collapse is not None]
+    seen = _collapses(layer.name, history)
     if layer.collapse is not None:
         return f"{layer.collapse}, first seen after epoch {seen[0]}" if seen else layer.collapse
     if not seen:
@@ -39,8 +39,8 @@ def collapse_remark(layer: MixtureLayer, history: Sequence[MixtureRecord]) -> st
 def collapse_sentence(layers: Sequence[MixtureLayer], history: Sequence[MixtureRecord] = ()) -> str:
     """One sentence over all layers at the end, and one over those that had collapsed and did not stay so."""
     collapsed = {layer.name for layer in layers if layer.collapse is not None}
-    times = [(r.epoch, layer.name) for r in history for layer in r.layers if layer.collapse is not None]
-    first = next(((epoch, name) for epoch, name in times if name in collapsed), None)
+    times = [(epoch, layer.name) for layer in layers for epoch in _collapses(layer.name, history)]
+    first = min(((epoch, name) for epoch, name in times if name in collapsed), default=None, key=lambda time: time[0])
     when = "" if first is None else f", first {first[1]} after epoch {first[0]}"
     if not collapsed:
         text = "No layer has collapsed."
@@ -57,6 +57,13 @@ def collapse_sentence(layers: Sequence[MixtureLayer], history: Sequence[MixtureR
     if passing:
         text += f" {len(passing)} {'was' if len(passing) == 1 else 'were'} so during training and did not stay so."
     return text
+
+
+def _collapses(name: str, history: Sequence[MixtureRecord]) -> list[int]:
+    """The epochs after which the layer was seen collapsed; before components part for the first time they are not."""
+    records = [(record.epoch, layer) for record in history if (layer := record.layer(name)) is not None]
+    parted = next((i for i, (_, layer) in enumerate(records) if layer.farthest), 0)
+    return [epoch for epoch, layer in records[parted:] if layer.collapse is not None]
 
 
 def pack_record(record: MixtureRecord) -> dict[str, Any]:

@@ -67,6 +67,7 @@ class Method(nn.Module, ABC):
         sampler: the name of the sampler that the next epoch should draw its images with; read after each
             `set_progress`, since a method with stages may change it.
         departures: what is not as the method's paper has it, a phrase each, for the report.
+        stages: the shares of the training from which on its steps cost something else, 0 first; for estimates.
     """
 
     # Whether a step may leave parameters without a gradient, which DistributedDataParallel must know.
@@ -75,6 +76,7 @@ class Method(nn.Module, ABC):
     views: tuple[str, ...]
     sampler: str
     departures: tuple[str, ...] = ()
+    stages: tuple[float, ...] = (0.0,)
 
     def __init__(
         self,

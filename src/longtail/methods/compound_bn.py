@@ -25,12 +25,13 @@ buffers: the order is that of the paper's algorithm of one epoch. n updates of m
 much as one of momentum 1 - (1 - m)^n.
 
 Where the paper is silent: its loss has no classification term on the split path, but the row +CBN+SBN needs one; the
-row +SBN infers through the compound path with τ = 1/M, which no pass has moved. Components that start equal are parted
-by the split path alone, so in the row +CBN they would stay equal, and the layer plain batch norm, for ever: that row
-starts them at random (`component_init=None`). A reading settles the rest: "paper" by the paper's letter, "measured" by
-what did best in our comparisons. The latter has no split pass move the statistics, so in the last two rows components
-that start equal stay equal: their layers infer as batch norm does, and what is trained by the split path are weights
-and affine sets. No mixture that we saw part from that gained accuracy by it; see docs/evidence.md.
+row +SBN infers through the compound path with τ = 1/M, which no pass has moved. A reading settles the rest: "paper" by
+the paper's letter, "measured" by what did best in our comparisons (docs/evidence.md). With the latter every row is
+plain batch norm for the first half of the training. Then its components are fitted to the features, those of the class
+groups if there is a split path, and affine sets are such that the network computes what it did
+(`component_init="fitted"`). From there on the passes are those of the table, and split passes leave the statistics
+alone. By the paper's letter components start equal and are parted by the split path alone, so in the row +CBN they
+would stay equal, and the layer plain batch norm, for ever: that row starts them at random.
 
 Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, section
 "Dual-Path Learning" and table 2.
@@ -53,7 +54,6 @@ from longtail.nn import (
     class_groups,
     fit_components,
     frozen_statistics,
-    scale_affine_gradients,
     split_path,
 )
 from longtail.nn.fit import has_equal_components
@@ -64,7 +64,7 @@ Reading = Literal["measured", "paper"]
 READINGS: dict[str, dict[str, Any]] = {
     "measured": {
         "group_scheme": "interleaved",
-        "temperature": "channels",
+        "start": 0.5,
         "statistics": "batch",
         "momentum": None,
         "update_on_split": False,
@@ -72,7 +72,7 @@ READINGS: dict[str, dict[str, Any]] = {
     },
     "paper": {
         "group_scheme": "contiguous",
-        "temperature": 1.0,
+        "start": 0.0,
         "statistics": "running",
         "momentum": 0.9,
         "update_on_split": True,
@@ -103,20 +103,20 @@ class CompoundBN(Method):
             reading's.
         update_on_weak: whether the passes of the weak view update the statistics.
         update_on_split: whether the split passes do. They normalise by their batch either way. None: the reading's.
-        scale_affine: whether gradients of the M affine sets count M times, so that equal components learn as batch norm
-            does; see `scale_affine_gradients`. None: the reading's.
+        scale_affine: of the layers: whether gradients of the M affine sets count M times. None: the reading's.
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
         start: the share of the training before which the split path is not taken and fitted components are not
             fitted. Until then equal components stay equal, so the network computes what it would with batch norm.
+            None: the reading's if components are fitted, otherwise 0.
         statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running". None: the reading's.
         split_statistics: of the layers, the same for the split path; None takes `statistics`.
         momentum: of the layers. None: the reading's, which is each batch norm's own or 0.9.
-        temperature: of the layers; a number or "channels". None: the reading's, or 1 for fitted components.
+        temperature: of the layers; a number or "channels".
         detach_responsibilities: of the layers.
         component_init: of the layers, "equal" or "random"; or "fitted": equal until `start`, then fitted to the
             features, with affine sets that keep what the network computes, to those of the class groups if there is a
-            split path, otherwise as clusters; see `fit_components`. None: "equal" if there is a split path to part the
-            components, otherwise "random".
+            split path, otherwise as clusters; see `fit_components`. None: "fitted" if measured; by the paper's letter
+            "equal" if there is a split path to part the components, otherwise "random".
         sampler: how images are drawn.
 
     Example:
@@ -147,30 +147,30 @@ class CompoundBN(Method):
         update_on_split: bool | None = None,
         scale_affine: bool | None = None,
         layers: Sequence[str] | None = None,
-        start: float = 0.0,
+        start: float | None = None,
         statistics: Literal["batch", "running"] | None = None,
         split_statistics: Literal["batch", "running"] | None = None,
         momentum: float | None = None,
-        temperature: float | Literal["channels"] | None = None,
+        temperature: float | Literal["channels"] = 1.0,
         detach_responsibilities: bool = False,
         component_init: Literal["equal", "random", "fitted"] | None = None,
         sampler: str = "instance",
     ) -> None:
         super().__init__(model, class_counts, views=("weak", "strong") if dual_path else ("strong",), sampler=sampler)
-        component_init = component_init or ("equal" if split else "random")
+        if component_init is None:
+            component_init = "fitted" if reading == "measured" else "equal" if split else "random"
+        if start is None and component_init != "fitted":
+            start = 0.0
         _check_switches(compound, split, dual_path)
         _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
-        _check_start(start, split, component_init)
         if split and not compound:
             if update_on_split is False:
                 raise ValueError("update_on_split=False needs compound, or no pass would leave statistics to infer by")
             update_on_split = True
-        if component_init == "fitted" and temperature is None:
-            temperature = 1.0  # above, EM itself would bring the components together again
         settled = _settle(
             reading,
             group_scheme=group_scheme,
-            temperature=temperature,
+            start=start,
             statistics=statistics,
             momentum=momentum,
             update_on_split=update_on_split,
@@ -183,15 +183,17 @@ class CompoundBN(Method):
         self.similarity_weight = similarity_weight
         self.update_on_weak = update_on_weak
         self.update_on_split: bool = settled["update_on_split"]
-        self.start = start
-        self._splitting = split and start == 0
-        self._to_fit = component_init == "fitted" and start == 0
-        self._fitted = component_init != "fitted"
+        self.start: float = settled["start"]
+        _check_start(self.start, split, component_init)
+        self._splitting = split and self.start == 0
+        self._to_fit = component_init == "fitted" and (compound or split) and components > 1
+        self._fitting = self.start == 0
         self.loss = build_loss(loss, self.class_counts, loss_settings)
         groups = class_groups(len(self.class_counts), components, settled["group_scheme"])
         self.register_buffer("groups", groups, persistent=False)
         if compound or split:
             self.departures = _departures(settled)
+            self.stages = (0.0, self.start) if self.start else (0.0,)
             self.model = convert_norms(
                 model,
                 components,
@@ -199,19 +201,18 @@ class CompoundBN(Method):
                 momentum=settled["momentum"],
                 statistics=settled["statistics"],
                 split_statistics=split_statistics,
-                temperature=settled["temperature"],
+                temperature=temperature,
                 detach_responsibilities=detach_responsibilities,
+                scale_affine=settled["scale_affine"],
                 component_init="random" if component_init == "random" else "equal",
             )
-            if settled["scale_affine"]:
-                scale_affine_gradients(self.model)
 
     def forward(self, batch: Batch) -> MethodOutput:
         """One training step up to the loss."""
         *weak, strong = self.views_of(batch)
         target = batch.target
         groups = self.groups[target]
-        if self._to_fit and not self._fitted:
+        if self._to_fit and self._fitting:
             self._fit(strong, groups if self.split else None)
         if not (self._splitting and self.compound):
             logits = self._through_split(strong, groups) if self._splitting else self.model(strong)
@@ -233,7 +234,7 @@ class CompoundBN(Method):
         """Take the split path from `start` on, and hand the position to the loss."""
         super().set_progress(progress)
         self._splitting = self.split and progress >= self.start
-        self._to_fit = progress >= self.start
+        self._fitting = progress >= self.start
         self.loss.set_progress(progress)
 
     def _fit(self, images: Tensor, groups: Tensor | None) -> None:
@@ -241,7 +242,7 @@ class CompoundBN(Method):
         norms = [module for module in self.model.modules() if isinstance(module, CompoundBatchNorm)]
         if all(has_equal_components(norm) for norm in norms):
             fit_components(self.model, images, groups)
-        self._fitted = True
+        self._to_fit = False
 
     def _through_split(self, images: Tensor, groups: Tensor) -> Tensor:
         still = nullcontext() if self.update_on_split else frozen_statistics(self.model)

@@ -120,6 +120,7 @@ class Decoupled(Method):
         self.base = built
         self.departures = built.departures
         self.representation_share = representation_share
+        self.stages = (*(share * representation_share for share in self.base.stages), representation_share)
         self.resample = resample
         self.reweight = reweight
         self.loss = build_loss(loss, self.class_counts, loss_settings)

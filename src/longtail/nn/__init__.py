@@ -1,7 +1,6 @@
 """Compound batch normalization as torch layers, and the conversion of existing models."""
 
 from longtail.nn import functional
-from longtail.nn.affine_gradient import scale_affine_gradients
 from longtail.nn.compound_batch_norm import (
     CompoundBatchNorm,
     CompoundBatchNorm1d,
@@ -27,6 +26,5 @@ __all__ = [
     "fold_batch_norm",
     "frozen_statistics",
     "functional",
-    "scale_affine_gradients",
     "split_path",
 ]

@@ -42,6 +42,9 @@ class CompoundBatchNorm(nn.Module):
             "random" draws each mean from N(0, 1).
         affine_init: "identity" is γ = 1, β = 0, which maps each component onto the same distribution; "matched"
             starts γ and β so that at the initial statistics the sum is plain batch norm.
+        scale_affine: whether the gradients of `weight` and `bias` count M times while training. The responsibilities
+            of a point sum to one, so each of the M sets gets a share of the gradient, 1/M of it while components are
+            equal, but the whole of SGD's weight decay; with the factor equal components learn as batch norm does.
         min_mass: a component with fewer points than this in the batch keeps its statistics.
         activation: "relu" returns ReLU of the output: what `nn.ReLU` behind the layer does, but on a CPU in one go.
         synchronize: whether moments are summed over the ranks when torch.distributed is initialised.
@@ -82,6 +85,7 @@ class CompoundBatchNorm(nn.Module):
         detach_responsibilities: bool = False,
         component_init: ComponentInit = "equal",
         affine_init: AffineInit = "identity",
+        scale_affine: bool = False,
         min_mass: float = 2.0,
         activation: Activation | None = None,
         synchronize: bool = True,
@@ -119,6 +123,7 @@ class CompoundBatchNorm(nn.Module):
         self.detach_responsibilities = detach_responsibilities
         self.component_init: ComponentInit = component_init
         self.affine_init: AffineInit = affine_init
+        self.scale_affine = scale_affine
         self.min_mass = min_mass
         self.activation: Activation | None = activation
         self.synchronize = synchronize
@@ -171,7 +176,7 @@ class CompoundBatchNorm(nn.Module):
             wanted = " or ".join(f"{dims}-D" for dims in self._input_dims)
             raise ValueError(f"{type(self).__name__} takes {wanted} input, got shape {tuple(x.shape)}")
         prior, mean, var = self.prior, self.running_mean, self.running_var
-        mixture = Mixture(prior, mean, var, self.weight, self.bias)
+        mixture = Mixture(prior, mean, var, *self._affine())
         temperature = float(self.num_features) if self.temperature == "channels" else self.temperature
         training = self.training
         groups = self._groups if training else None
@@ -225,6 +230,14 @@ class CompoundBatchNorm(nn.Module):
                 stacklevel=4,
             )
 
+    def _affine(self) -> tuple[Tensor | None, Tensor | None]:
+        """The affine sets, with gradients that count M times if they should; the values are the same to the bit."""
+        weight, bias = self.weight, self.bias
+        if weight is None or bias is None or not (self.scale_affine and self.training and torch.is_grad_enabled()):
+            return weight, bias
+        fixed = weight.detach(), bias.detach()
+        return fixed[0] + self.components * (weight - fixed[0]), fixed[1] + self.components * (bias - fixed[1])
+
     def train(self, mode: bool = True) -> Self:
         """Set the mode, as in torch; says here if updates were refused on a device or in a compiled graph."""
         if self.refused_updates.device.type != "meta":
@@ -248,6 +261,8 @@ class CompoundBatchNorm(nn.Module):
             parts.append(f"temperature={self.temperature!r}")
         if self.detach_responsibilities:
             parts.append("detach_responsibilities=True")
+        if self.scale_affine:
+            parts.append("scale_affine=True")
         if self.activation:
             parts.append(f"activation={self.activation!r}")
         return ", ".join(parts)

@@ -31,7 +31,8 @@ def fit_components(model: nn.Module, images: Tensor, groups: Tensor | None = Non
 
     Without groups the components become clusters, by EM; its starting means are points, drawn by torch's default
     generator. With groups, component j gets the mean and variance of group j's points, and those of all points if there
-    are none; all have the same prior. Under several processes all take the fit of the first one of the layer's group.
+    are none; all have the same prior. Under several processes groups are those of all images, and clusters those of the
+    first process.
 
     Args:
         model: whose compound norms have components that never parted; changed in place. Modes of its modules stay.
@@ -81,7 +82,7 @@ def _fit(layer: CompoundBatchNorm, inputs: tuple[Any, ...], groups: Tensor | Non
     if groups is None:
         prior, mean, var = _clusters(x.flatten(0, -2), layer)
     else:
-        prior, mean, var = _moments_by_group(x.flatten(1, -2) if x.dim() > 2 else x[:, None], groups, layer.components)
+        prior, mean, var = _moments_by_group(x.flatten(1, -2) if x.dim() > 2 else x[:, None], groups, layer)
     old_mean, old_deviation = layer.running_mean[0], (layer.running_var[0] + layer.eps).sqrt()
     assert layer.weight is not None
     assert layer.bias is not None
@@ -91,7 +92,7 @@ def _fit(layer: CompoundBatchNorm, inputs: tuple[Any, ...], groups: Tensor | Non
     layer.prior.copy_(prior)
     layer.running_mean.copy_(mean)
     layer.running_var.copy_(var)
-    if layer.synchronize and dist.is_initialized():
+    if _is_synchronised(layer):
         first = 0 if layer.process_group is None else dist.get_global_rank(layer.process_group, 0)
         for tensor in (layer.weight, layer.bias, layer.prior, layer.running_mean, layer.running_var):
             dist.broadcast(tensor, first, group=layer.process_group)
@@ -114,9 +115,21 @@ def _clusters(x: Tensor, layer: CompoundBatchNorm) -> tuple[Tensor, Tensor, Tens
     return prior, mean, var
 
 
-def _moments_by_group(x: Tensor, groups: Tensor, components: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Equal priors, and mean and variance of the points (B, P, D) of each group."""
-    parts = [x[groups == j] for j in range(components)]
-    var, mean = zip(*(torch.var_mean(part if len(part) else x, (0, 1), correction=0) for part in parts), strict=True)
-    smallest = _SMALLEST * x.var((0, 1), correction=0)
-    return x.new_full((components,), 1 / components), torch.stack(mean), torch.stack(var).maximum(smallest)
+def _moments_by_group(x: Tensor, groups: Tensor, layer: CompoundBatchNorm) -> tuple[Tensor, Tensor, Tensor]:
+    """Equal priors, and mean and variance of the points (B, P, D) of each group, over all ranks."""
+    shift = layer.running_mean[0].to(x)  # the same on all ranks, and near enough to keep small variances
+    x = x - shift
+    member = nn.functional.one_hot(groups, layer.components).to(x)
+    sums = torch.stack((torch.full_like(x[:, 0], x.shape[1]), x.sum(1), x.square().sum(1)))
+    sums = torch.einsum("bm,sbd->smd", member, sums)
+    if _is_synchronised(layer):
+        dist.all_reduce(sums, group=layer.process_group)
+    whole = sums.sum(1, keepdim=True)
+    count, first, second = torch.where(sums[0] > 0, sums, whole)
+    mean, prior = first / count, x.new_full((layer.components,), 1 / layer.components)
+    smallest = _SMALLEST * (whole[2] / whole[0] - (whole[1] / whole[0]).square())
+    return prior, mean + shift, (second / count - mean.square()).maximum(smallest)
+
+
+def _is_synchronised(layer: CompoundBatchNorm) -> bool:
+    return layer.synchronize and dist.is_available() and dist.is_initialized()

@@ -3,18 +3,17 @@
     seconds = epochs · steps an epoch · seconds a step  +  evaluations · test images · seconds an image
 
 The steps are real ones: the run's loop, loader, model and method, on its data; nothing of them is kept. The first step
-warms up and does not count, unless an epoch has no second. Decoupled training is measured in both of its stages, since
-the second goes backward through the classifier alone.
+warms up and does not count, unless an epoch has no second. A method is measured in each of its stages.
 """
 
 import contextlib
+import math
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from longtail.data import LongTailData
-from longtail.methods import Decoupled
 from longtail.training.assembly import Parts, assemble
 from longtail.training.config import RunConfig
 from longtail.training.loop import Progress, Training
@@ -31,21 +30,17 @@ class Speed:
     """Seconds that parts of a run take.
 
     Args:
-        step: of the training, in the first stage.
-        last_step: of the training, in the last stage.
-        first_share: of the epochs that belong to the first stage.
+        stages: for each stage of the training its share of the epochs, and the seconds of a step.
         image: of the evaluation.
     """
 
-    step: float
-    last_step: float
-    first_share: float
+    stages: tuple[tuple[float, float], ...]
     image: float
 
     def seconds(self, config: RunConfig, data: LongTailData) -> float:
         """The duration of a whole run with these settings on this data."""
         steps = max(1, len(data.train) // config.batch_size)
-        mean_step = self.first_share * self.step + (1 - self.first_share) * self.last_step
+        mean_step = sum(share * step for share, step in self.stages)
         every = config.eval_every or max(1, config.epochs // 20)
         watched = len(data.val) or len(data.test)
         # The last epoch is always evaluated; then come the final predictions of both splits.
@@ -54,13 +49,13 @@ class Speed:
 
 
 def measure_speed(config: RunConfig, data: LongTailData) -> Speed:
-    """Run a few steps of a run, and a few evaluations."""
-    parts = assemble(config, data)
-    share = parts.method.representation_share if isinstance(parts.method, Decoupled) else 1.0
-    step = last_step = _time_steps(config, parts, epoch=0)
-    if share < 1:
-        last_step = _time_steps(config, assemble(config, data), epoch=config.epochs - 1)
-    return Speed(step, last_step, share, _time_evaluation(config, parts))
+    """Run a few steps of each stage of a run, and a few evaluations."""
+    starts = assemble(config, data).method.stages
+    stages = []
+    for start, end in zip(starts, (*starts[1:], 1.0), strict=True):
+        epoch = min(math.ceil(start * config.epochs), config.epochs - 1)
+        stages.append((end - start, _time_steps(config, assemble(config, data), epoch=epoch)))
+    return Speed(tuple(stages), _time_evaluation(config, assemble(config, data)))
 
 
 class _EnoughError(Exception):
