@@ -18,7 +18,7 @@ def write_result(name: str, payload: dict[str, object], command: str) -> Path:
     record = {
         "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "commit": _commit(),
+        "commit": current_commit(),
         "machine": {
             "cpu": _cpu(),
             "cores": os.cpu_count(),
@@ -35,7 +35,7 @@ def write_result(name: str, payload: dict[str, object], command: str) -> Path:
     return path
 
 
-def _commit() -> str:
+def current_commit() -> str:
     """The commit measured, with a mark if anything but results had changed since."""
 
     def git(*arguments: str) -> str:

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks._record import RESULTS, write_result
+from benchmarks._record import RESULTS, current_commit, write_result
 
 DECOUPLED = {"name": "decoupled", "norm_policy": "frozen"}
 BN = {"base": "erm", "base_settings": {"loss": "balanced_softmax"}}
@@ -138,6 +138,7 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
         "eval_every": max(1, arguments.epochs // 10),
     }
     identity = {"split": "validation" if arguments.screen else "test", "row": row, "reading": reading, "seed": seed}
+    identity["commit"] = current_commit()  # before the run: hours later it may be another
     start = time.monotonic()
     try:
         train(build_config(settings), out=out, resume=True)
