@@ -68,6 +68,7 @@ _ON_DEFAULT: dict[str, dict[str, Any]] = {
     "eight": {"components": 8},
     "equal": {"component_init": "equal"},
     "equal_late": {"component_init": "equal", "start": 0.5},
+    "from_the_start": {"start": 0.0},
     "early": {"start": 0.2},
     "late": {"start": 0.8},
     "unscaled": {"scale_affine": False},
