@@ -1,14 +1,14 @@
 """Data sets for experiments that a CPU must afford: `NAME-16px`, and `NAME-val` and `NAME-16px-val` to choose by.
 
-`-16px` halves the side of CIFAR's images, each pixel the mean of four, so that an epoch costs a quarter. The training
-images are those of the full-size set, by the same seed.
+`-16px` halves the side of CIFAR's images (`-14px` Fashion-MNIST's), each pixel the mean of four: a quarter of
+the cost. The training images are those of the full-size set, by the same seed.
 
 In `-val` the real test images take no part: of each class of the *training* set a tenth (CIFAR: 500 images) is held out
 first and stands in the place of the test, and the long tail is drawn from the rest, with as many images a class as in
 the original where there are as many. So readings are chosen on balanced images that no table of results is made of.
 The digits, of which there are few, hold out a fifth, another one for each seed.
 
-`-fifth` has a fifth of CIFAR-10-LT's images a class: 1,000 ... 10 at imbalance 100. A small network then
+`-fifth` has a fifth of the images of each class: 1,000 ... 10 for CIFAR-10-LT at imbalance 100. A small network then
 reaches within minutes the state that a large one reaches on the whole set after hundreds of epochs: it fits what it
 has, and what is left is generalisation.
 """
@@ -22,6 +22,7 @@ from longtail.data.datasets import DATASETS
 from longtail.data.datasets.arrays import ArraySet
 from longtail.data.datasets.cifar import CIFAR10_LT, CIFAR100_LT
 from longtail.data.datasets.digits import DIGITS_LT
+from longtail.data.datasets.fashion_mnist import FASHION_MNIST_LT
 from longtail.data.found import FileList, FoundData, SplitName
 from longtail.data.images import ArrayImages
 from longtail.data.profiles import exponential
@@ -75,7 +76,10 @@ def _halved(part: ArrayImages | FileList) -> ArrayImages:
     return ArrayImages(np.rint(cells.mean(axis=(2, 4))).astype(np.uint8), part.targets)
 
 
-VARIANTS = {"digits-lt-val": Variant(DIGITS_LT, halve=False, hold_out=0.2, fixed=False)}
+VARIANTS = {
+    "digits-lt-val": Variant(DIGITS_LT, halve=False, hold_out=0.2, fixed=False),
+    "fashion-mnist-lt-fifth-14px": Variant(FASHION_MNIST_LT, halve=True, share=0.2),
+}
 for _cifar in (CIFAR10_LT, CIFAR100_LT):
     VARIANTS[f"{_cifar.name}-val"] = Variant(_cifar, halve=False, hold_out=0.1)
     for _suffix, _hold_out in (("", 0.0), ("-val", 0.1)):

@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument("--readings", nargs="+", choices=READINGS, default=["none"])
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument(
-        "--data", default="cifar10-lt:100", help="cifar10-lt, cifar100-lt or digits-lt, with an imbalance factor"
+        "--data", default="cifar10-lt:100", help="a data set or one of `_reduced`, with an imbalance factor"
     )
     parser.add_argument("--model", default="resnet8")
     parser.add_argument("--epochs", type=int, default=60)
