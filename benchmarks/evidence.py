@@ -8,8 +8,9 @@ A table is all runs of one setting (data, model, epochs, batch, learning rate, w
 last epoch in percent, mean and standard deviation over the seeds, and the difference to the baseline, paired by seed,
 with the 95 % interval of Student's t. Components are the effective ones, and Distance that between them in deviations a
 channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and `<!-- end -->`;
-`saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight decay, and
-`compute` the default against the baseline by epochs.
+`saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight decay,
+`compute` the default against the baseline by epochs, and `adjusted` all rows by the strength of a post-hoc logit
+adjustment, with their differences as trained to the baseline at the strength that is best for it on held-out images.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from scipy.stats import t as student
 
 from benchmarks._record import RESULTS
 
-RUNS = RESULTS / "ladder"
+RUNS, ADJUSTED = RESULTS / "ladder", RESULTS / "adjusted"
 PAGE = RESULTS.parents[1] / "docs" / "evidence.md"
 TITLES = {
     "baseline": "Baseline (BN)",
@@ -80,7 +81,6 @@ def read_runs(folder: Path = RUNS) -> Runs:
 def table(rows: dict[tuple[str, str], dict[int, dict[str, Any]]]) -> list[str]:
     """One setting as Markdown: the baseline first, then by row as in the paper."""
     base = _balanced(rows.get(("baseline", "none"), {}))
-    order = sorted(rows, key=lambda key: (list(TITLES).index(key[0]) if key[0] in TITLES else 99, key[1] != "none"))
     groups = [
         g for g in GROUPS if any(f"accuracy_{g}" in r["accuracy"] for runs in rows.values() for r in runs.values())
     ]
@@ -88,7 +88,7 @@ def table(rows: dict[tuple[str, str], dict[int, dict[str, Any]]]) -> list[str]:
     names = ["Row", "Reading", "Seeds", "Balanced", *(g.title() for g in groups), "To the baseline", "95 % interval"]
     names += mixtures.values()
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
-    for row, reading in order:
+    for row, reading in _ordered(rows):
         runs = rows[row, reading]
         values = _balanced(runs)
         cells = [TITLES.get(row, row), "" if reading == "none" else reading, str(len(runs)), _spread(values.values())]
@@ -100,6 +100,10 @@ def table(rows: dict[tuple[str, str], dict[int, dict[str, Any]]]) -> list[str]:
         cells += [_spread(_mixture(runs, name), digits=2) for name in mixtures]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
+
+
+def _ordered(rows: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return sorted(rows, key=lambda key: (list(TITLES).index(key[0]) if key[0] in TITLES else 99, key[1] != "none"))
 
 
 def _mixture(runs: dict[int, dict[str, Any]], name: str) -> list[float]:
@@ -184,8 +188,26 @@ def tuning(runs: Runs, like: Setting) -> list[str]:
     return lines
 
 
-def fill(page: str, runs: Runs) -> str:
-    """The page with each table between its marks made anew."""
+def adjusted(runs: Runs, like: Setting) -> list[str]:
+    """The rows of a setting by the strength of a post-hoc logit adjustment, as `benchmarks.adjusted` measured it."""
+    held_out = runs.get(like._replace(data=like.data.replace(":", "-val:")), {}).get(("baseline", "none"), {})
+    rows = runs[like]
+    strengths = list(next(iter(rows["baseline", "none"].values()))["balanced"])
+    best = max(strengths, key=lambda s: sum(run["balanced"][s] for run in held_out.values())) if held_out else "0.0"
+    base = {seed: 100 * run["balanced"][best] for seed, run in rows["baseline", "none"].items()}
+    names = ["Row", "Reading", "Seeds", *strengths, f"At 0.0 to the baseline at {best}", "95 % interval"]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for row, reading in _ordered(rows):
+        found = rows[row, reading]
+        cells = [TITLES.get(row, row), "" if reading == "none" else reading, str(len(found))]
+        cells += [f"{100 * statistics.fmean(run['balanced'][s] for run in found.values()):.1f}" for s in strengths]
+        cells += _difference([100 * found[seed]["balanced"]["0.0"] - base[seed] for seed in found if seed in base])
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def fill(page: str, runs: Runs, after: Runs | None = None) -> str:
+    """The page with each table between its marks made anew; `after` are the runs after logit adjustment."""
     named = {str(setting): setting for setting in runs}
 
     def made(match: re.Match[str]) -> str:
@@ -195,11 +217,13 @@ def fill(page: str, runs: Runs) -> str:
         setting = named[name]
         if kind == "table":
             lines = table(runs[setting])
+        elif kind == "adjusted":
+            lines = adjusted(after or {}, setting)
         else:
             lines = {"saturation": saturation, "compute": compute, "tuning": tuning}[kind](runs, setting)
         return "\n".join([f"<!-- {kind} {name} -->", "", *lines, "", "<!-- end -->"])
 
-    mark = r"<!-- (?P<kind>table|saturation|compute|tuning) (?P<name>[^>]+?) -->.*?<!-- end -->"
+    mark = r"<!-- (?P<kind>table|saturation|compute|tuning|adjusted) (?P<name>[^>]+?) -->.*?<!-- end -->"
     return re.sub(mark, made, page, flags=re.DOTALL)
 
 
@@ -209,13 +233,13 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit 1 if the page is not up to date")
     parser.add_argument("--print", action="store_true", dest="show", help="print a table for every setting")
     arguments = parser.parse_args()
-    runs = read_runs()
+    runs, after = read_runs(), read_runs(ADJUSTED)
     if arguments.show:
         for setting, rows in runs.items():
             print(f"\n{setting}\n", *table(rows), sep="\n")
         return
     old = PAGE.read_text()
-    new = fill(old, runs)
+    new = fill(old, runs, after)
     if arguments.check:
         sys.exit(
             0 if new == old else "docs/evidence.md is not made of these results; run python -m benchmarks.evidence"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from benchmarks.evidence import PAGE, Setting, compute, fill, read_runs, saturation, table, tuning
+from benchmarks.evidence import ADJUSTED, PAGE, Setting, adjusted, compute, fill, read_runs, saturation, table, tuning
 
 SETTING = Setting("cifar10-lt:100", "resnet8", 10, 128, 0.05, 5e-4)
 
@@ -74,6 +74,22 @@ def test_the_default_is_compared_with_a_baseline_of_more_epochs_by_seed(tmp_path
     ]
 
 
+def test_runs_are_compared_with_a_baseline_adjusted_as_is_best_on_held_out_images(tmp_path: Path) -> None:
+    def by_strength(row: str, seed: int, held_out: bool, *balanced: float) -> dict[str, Any]:
+        run = _run(row, seed, 0.0) | {"balanced": dict(zip(("0.0", "0.4", "0.6"), balanced, strict=True))}
+        run["settings"]["data"] = "cifar10-lt-val:100" if held_out else "cifar10-lt:100"
+        return run
+
+    runs = [by_strength("baseline", 0, True, 0.50, 0.57, 0.56), by_strength("baseline", 0, False, 0.50, 0.55, 0.60)]
+    runs += [by_strength("cbn", 0, False, 0.54, 0.53, 0.52)]
+    names, _, *lines = adjusted(read_runs(_write(tmp_path, *runs)), SETTING)
+    assert names == "| Row | Reading | Seeds | 0.0 | 0.4 | 0.6 | At 0.0 to the baseline at 0.4 | 95 % interval |"
+    assert lines == [
+        "| Baseline (BN) |  | 1 | 50.0 | 55.0 | 60.0 | -5.0 |  |",
+        "| +CBN |  | 1 | 54.0 | 53.0 | 52.0 | -1.0 |  |",
+    ]
+
+
 def test_tuning_has_a_line_for_each_learning_rate_and_weight_decay(tmp_path: Path) -> None:
     fast = _run("baseline", 0, 0.6)
     fast["settings"]["optim"] = {"lr": 0.1, "weight_decay": 1e-3}
@@ -93,4 +109,4 @@ def test_a_table_is_filled_in_between_its_marks_alone(tmp_path: Path) -> None:
 
 
 def test_the_published_page_is_made_of_the_committed_runs() -> None:
-    assert fill(PAGE.read_text(), read_runs()) == PAGE.read_text()
+    assert fill(PAGE.read_text(), read_runs(), read_runs(ADJUSTED)) == PAGE.read_text()

@@ -1,0 +1,45 @@
+"""What runs of the ladder say after post-hoc logit adjustment: does a method gain more than that gives for nothing?
+
+    python -m benchmarks.adjusted runs/ladder/NAME ...
+
+For each strength τ the balanced accuracy of argmax_k z_k − τ log π_k on the run's own test split (held-out training
+images in a `-val` set), from the logits of its predictions; no training, no model. `evidence` makes the table.
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from benchmarks._record import RESULTS, write_result
+from longtail.evaluation import adjust_logits
+from longtail.evaluation.metrics import balanced_accuracy, confusion_matrix
+from longtail.training.finished_run import FinishedRun, open_run
+
+STRENGTHS = tuple(number / 10 for number in range(7))
+
+
+def adjusted(run: FinishedRun) -> dict[str, float]:
+    """Balanced accuracy by strength."""
+    seen = run.predictions()
+    found = {}
+    for strength in STRENGTHS:
+        prediction = adjust_logits(seen.logits, run.class_counts, strength).argmax(1)
+        value = balanced_accuracy(confusion_matrix(seen.target, prediction, len(run.classes)))
+        assert value is not None
+        found[f"{strength:.1f}"] = value
+    return found
+
+
+def main() -> None:
+    """Measure runs and write their JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    for run in parser.parse_args().runs:
+        ladder = json.loads((RESULTS / "ladder" / f"{run.name}.json").read_text())
+        payload = {name: ladder[name] for name in ("row", "reading", "seed", "settings")}
+        command = f"python -m benchmarks.adjusted runs/ladder/{run.name}"
+        write_result(f"adjusted/{run.name}", payload | {"balanced": adjusted(open_run(run))}, command=command)
+
+
+if __name__ == "__main__":
+    main()
