@@ -7,10 +7,10 @@ images in a `-val` set), from the logits of its predictions; no training, no mod
 """
 
 import argparse
-import json
 from pathlib import Path
 
-from benchmarks._record import RESULTS, write_result
+from benchmarks._record import write_result
+from benchmarks._trained import identity
 from longtail.evaluation import adjust_logits
 from longtail.evaluation.metrics import balanced_accuracy, confusion_matrix
 from longtail.training.finished_run import FinishedRun, open_run
@@ -35,10 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+")
     for run in parser.parse_args().runs:
-        ladder = json.loads((RESULTS / "ladder" / f"{run.name}.json").read_text())
-        payload = {name: ladder[name] for name in ("row", "reading", "seed", "settings")}
         command = f"python -m benchmarks.adjusted runs/ladder/{run.name}"
-        write_result(f"adjusted/{run.name}", payload | {"balanced": adjusted(open_run(run))}, command=command)
+        write_result(f"adjusted/{run.name}", identity(run) | {"balanced": adjusted(open_run(run))}, command=command)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ channel, both means over the layers. In the page a table stands between `<!-- ta
 `saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight decay,
 `compute` the default against the baseline by epochs, and `adjusted` all rows by the strength of a post-hoc logit
 adjustment, with their differences as trained to the baseline at the strength that is best for it on held-out images.
+`use` has what `benchmarks.mixture_use` found.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from scipy.stats import t as student
 
 from benchmarks._record import RESULTS
 
-RUNS, ADJUSTED = RESULTS / "ladder", RESULTS / "adjusted"
+RUNS, ADJUSTED, USED = RESULTS / "ladder", RESULTS / "adjusted", RESULTS / "mixture_use"
 PAGE = RESULTS.parents[1] / "docs" / "evidence.md"
 TITLES = {
     "baseline": "Baseline (BN)",
@@ -206,8 +207,21 @@ def adjusted(runs: Runs, like: Setting) -> list[str]:
     return lines
 
 
-def fill(page: str, runs: Runs, after: Runs | None = None) -> str:
-    """The page with each table between its marks made anew; `after` are the runs after logit adjustment."""
+def use(runs: Runs, like: Setting) -> list[str]:
+    """The rows of a setting by what they make of their mixture, as `benchmarks.mixture_use` measured it."""
+    names = ("as trained", "ignoring the point", "sure", "true group")
+    heads = ["Row", "Reading", "Seeds", *(name.capitalize() for name in names), "Bits about the class"]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row, reading in _ordered(runs[like]):
+        found = runs[like][row, reading].values()
+        cells = [TITLES.get(row, row), "" if reading == "none" else reading, str(len(found))]
+        cells += [_spread(100 * run[name] for run in found) for name in names]
+        lines.append(f"| {' | '.join([*cells, _spread((run['bits'] for run in found), digits=2)])} |")
+    return lines
+
+
+def fill(page: str, runs: Runs, adjusted_runs: Runs | None = None, used_runs: Runs | None = None) -> str:
+    """The page with each table between its marks made anew, of the ladder's runs and what was measured of them."""
     named = {str(setting): setting for setting in runs}
 
     def made(match: re.Match[str]) -> str:
@@ -218,12 +232,14 @@ def fill(page: str, runs: Runs, after: Runs | None = None) -> str:
         if kind == "table":
             lines = table(runs[setting])
         elif kind == "adjusted":
-            lines = adjusted(after or {}, setting)
+            lines = adjusted(adjusted_runs or {}, setting)
+        elif kind == "use":
+            lines = use(used_runs or {}, setting)
         else:
             lines = {"saturation": saturation, "compute": compute, "tuning": tuning}[kind](runs, setting)
         return "\n".join([f"<!-- {kind} {name} -->", "", *lines, "", "<!-- end -->"])
 
-    mark = r"<!-- (?P<kind>table|saturation|compute|tuning|adjusted) (?P<name>[^>]+?) -->.*?<!-- end -->"
+    mark = r"<!-- (?P<kind>table|saturation|compute|tuning|adjusted|use) (?P<name>[^>]+?) -->.*?<!-- end -->"
     return re.sub(mark, made, page, flags=re.DOTALL)
 
 
@@ -233,13 +249,13 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="exit 1 if the page is not up to date")
     parser.add_argument("--print", action="store_true", dest="show", help="print a table for every setting")
     arguments = parser.parse_args()
-    runs, after = read_runs(), read_runs(ADJUSTED)
+    runs = read_runs()
     if arguments.show:
         for setting, rows in runs.items():
             print(f"\n{setting}\n", *table(rows), sep="\n")
         return
     old = PAGE.read_text()
-    new = fill(old, runs, after)
+    new = fill(old, runs, read_runs(ADJUSTED), read_runs(USED))
     if arguments.check:
         sys.exit(
             0 if new == old else "docs/evidence.md is not made of these results; run python -m benchmarks.evidence"

@@ -7,35 +7,20 @@ as in training or with all classes alike. The accuracy is that of the run's own 
 """
 
 import argparse
+import copy
 from pathlib import Path
 
 import torch
-import yaml
-from safetensors.torch import load_file
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from benchmarks import _reduced
 from benchmarks._record import write_result
+from benchmarks._trained import load_trained, recalls
 from longtail.data.pipeline import train_loader
 from longtail.nn import CompoundBatchNorm
-from longtail.training import build_config
-from longtail.training.assembly import Parts, assemble, evaluation_loader
-from longtail.training.config import RunConfig
+from longtail.training.assembly import Parts
 
 BATCHES = 40
-
-
-@torch.no_grad()
-def recalls(config: RunConfig, parts: Parts) -> list[float]:
-    """The share of each class's test images that is recognised."""
-    model = parts.method.model.eval()
-    loader = evaluation_loader(config, parts, parts.data.test, rank=0, world_size=1)
-    loader.set_epoch(0)
-    right, seen = torch.zeros(len(parts.data.classes)), torch.zeros(len(parts.data.classes))
-    for batch in loader:
-        right.index_add_(0, batch.target, (model(batch.views[0]).argmax(1) == batch.target).float())
-        seen.index_add_(0, batch.target, torch.ones(len(batch.target)))
-    return (right / seen).tolist()
 
 
 @torch.no_grad()
@@ -60,9 +45,8 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     run = parser.parse_args().run
     _reduced.register()
-    config = build_config(yaml.safe_load((run / "config.yaml").read_text()))
-    parts = assemble(config)
-    trained = load_file(next((run / "model").glob("*.safetensors")))
+    config, parts = load_trained(run)
+    trained = copy.deepcopy(parts.method.model.state_dict())
     found = {}
     for name in ("as trained", "strong instance", "strong class_balanced", "weak instance", "weak class_balanced"):
         parts.method.model.load_state_dict(trained)

@@ -7,7 +7,20 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from benchmarks.evidence import ADJUSTED, PAGE, Setting, adjusted, compute, fill, read_runs, saturation, table, tuning
+from benchmarks.evidence import (
+    ADJUSTED,
+    PAGE,
+    USED,
+    Setting,
+    adjusted,
+    compute,
+    fill,
+    read_runs,
+    saturation,
+    table,
+    tuning,
+    use,
+)
 
 SETTING = Setting("cifar10-lt:100", "resnet8", 10, 128, 0.05, 5e-4)
 
@@ -90,6 +103,12 @@ def test_runs_are_compared_with_a_baseline_adjusted_as_is_best_on_held_out_image
     ]
 
 
+def test_the_use_of_a_mixture_is_told_by_row(tmp_path: Path) -> None:
+    shares = {"as trained": 0.5, "ignoring the point": 0.4, "sure": 0.49, "true group": 0.3, "bits": 0.0625}
+    *_, line = use(read_runs(_write(tmp_path, _run("cbn", 0, 0.5) | shares)), SETTING)
+    assert line == "| +CBN |  | 1 | 50.0 | 40.0 | 49.0 | 30.0 | 0.06 |"
+
+
 def test_tuning_has_a_line_for_each_learning_rate_and_weight_decay(tmp_path: Path) -> None:
     fast = _run("baseline", 0, 0.6)
     fast["settings"]["optim"] = {"lr": 0.1, "weight_decay": 1e-3}
@@ -109,4 +128,4 @@ def test_a_table_is_filled_in_between_its_marks_alone(tmp_path: Path) -> None:
 
 
 def test_the_published_page_is_made_of_the_committed_runs() -> None:
-    assert fill(PAGE.read_text(), read_runs(), read_runs(ADJUSTED)) == PAGE.read_text()
+    assert fill(PAGE.read_text(), read_runs(), read_runs(ADJUSTED), read_runs(USED)) == PAGE.read_text()
