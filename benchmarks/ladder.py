@@ -78,6 +78,7 @@ _ON_DEFAULT: dict[str, dict[str, Any]] = {
     "running": {"statistics": "running"},
     "temperature_4": {"temperature": 4.0},
     "detached": {"detach_responsibilities": True},
+    "detached_random": {"detach_responsibilities": True, "component_init": "random"},  # a mixture from the first step
     "similarity_half": {"similarity_weight": 0.5},
     "similarity_two": {"similarity_weight": 2.0},
     "strong_statistics": {"update_on_weak": False},
