@@ -47,7 +47,7 @@ def set_temperature(model: nn.Module, temperature: float) -> None:
 def tell_groups(model: nn.Module, groups: Tensor) -> None:
     """Let each layer normalise each image by the running statistics of the component of its group."""
     for layer in _layers(model):
-        layer.forward = partial(_by_group, layer, groups)  # type: ignore[method-assign]  # of this instance alone
+        layer.forward = partial(_by_group, layer, groups)  # type: ignore[method-assign]  # on these instances alone
 
 
 def _layers(model: nn.Module) -> list[CompoundBatchNorm]:
