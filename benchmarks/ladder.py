@@ -5,12 +5,12 @@
     python -m benchmarks.evidence --print
 
 A row is a set of switches of `compound_bn`, a reading a set of its arguments: `none` the method's defaults, `plain` the
-paper's equations with the batch's statistics, and changes of either: `default_...` of the first, all else of the second
-(with `..._scaled`, affine gradients count M times). Each run is a `longtail train` of its own, single-threaded, as many
-at once as there are cores; it leaves one JSON, also if it diverges, and is resumed where it was stopped. With
-`--screen` the numbers are those of 5,000 balanced images that are held out of CIFAR's training set, and the test images
-take no part: readings are chosen so. See `_reduced` for that and for images of half the size. `evidence` makes the
-tables.
+paper's equations with the batch's statistics, `fitted` a mixture from half of the training on, and changes of these:
+`default_...`, `fitted_...`, and all else of `plain` (with `..._scaled`, affine gradients count M times). Each run is a
+`longtail train` of its own, single-threaded, as many at once as there are cores; it leaves one JSON, also if it
+diverges, and is resumed where it was stopped. With `--screen` the numbers are those of 5,000 balanced images that are
+held out of CIFAR's training set, and the test images take no part: readings are chosen so. See `_reduced` for that and
+for images of half the size. `evidence` makes the tables.
 """
 
 import argparse
@@ -62,23 +62,29 @@ _ON_PLAIN: dict[str, dict[str, Any]] = {
     "temperature_interleaved_similarity_four": SPREAD | {"similarity_weight": 4.0},
     "temperature_interleaved_still": SPREAD | {"update_on_split": False},
 }
+# Batch norm for the first half of the training, then the dual path, with components fitted to the class groups.
+FITTED: dict[str, Any] = {"component_init": "fitted", "detach_responsibilities": False}
+_ON_FITTED: dict[str, dict[str, Any]] = {
+    "one": {"components": 1},
+    "two": {"components": 2},
+    "last_stage": {"layers": ["stage3"]},
+    "from_the_start": {"start": 0.0},
+    "detached": {"detach_responsibilities": True},
+}
 _ON_DEFAULT: dict[str, dict[str, Any]] = {
     "one": {"components": 1},
     "two": {"components": 2},
     "eight": {"components": 8},
     "equal": {"component_init": "equal"},
     "equal_late": {"component_init": "equal", "start": 0.5},
-    "from_the_start": {"start": 0.0},
-    "early": {"start": 0.2},
-    "late": {"start": 0.8},
+    "fitted_at_once": {"component_init": "fitted", "start": 0.0},  # starts as batch norm
+    "through": {"detach_responsibilities": False},  # the gradient goes through the responsibilities
     "unscaled": {"scale_affine": False},
     "moving": {"update_on_split": True},
     "last_stage": {"layers": ["stage3"]},
     "contiguous": {"group_scheme": "contiguous"},
     "running": {"statistics": "running"},
     "temperature_4": {"temperature": 4.0},
-    "detached": {"detach_responsibilities": True},
-    "detached_random": {"detach_responsibilities": True, "component_init": "random"},  # a mixture from the first step
     "similarity_half": {"similarity_weight": 0.5},
     "similarity_two": {"similarity_weight": 2.0},
     "strong_statistics": {"update_on_weak": False},
@@ -90,6 +96,8 @@ READINGS: dict[str, dict[str, Any]] = {
     **{name: PLAIN | change for name, change in _ON_PLAIN.items()},
     **{f"{name}_scaled": PLAIN | change | {"scale_affine": True} for name, change in _ON_PLAIN.items()},
     **{f"default_{name}": change for name, change in _ON_DEFAULT.items()},
+    "fitted": FITTED,
+    **{f"fitted_{name}": FITTED | change for name, change in _ON_FITTED.items()},
 }
 FOLDER = RESULTS / "ladder"
 

@@ -37,10 +37,10 @@ def classes_by_onnxruntime(file: Path, images: list[Path]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def parted_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run whose components, fitted at its start, have parted in every layer."""
-    folder = tmp_path_factory.mktemp("runs") / "parted"
-    settings = {"method": {"name": "compound_bn", "start": 0.0}, "model": {"name": "resnet8"}}
+def equal_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose components have never parted."""
+    folder = tmp_path_factory.mktemp("runs") / "equal"
+    settings = {"method": {"name": "compound_bn", "component_init": "equal"}, "model": {"name": "resnet8"}}
     longtail.train("digits-lt:10", epochs=1, batch_size=32, out=folder, settings=settings, show=False)
     return folder
 
@@ -50,13 +50,13 @@ def normalised_by_one_gaussian(file: Path) -> bool:
 
 
 def test_only_components_that_never_parted_are_exported_as_batch_norm(
-    compound_run: Path, parted_run: Path, tmp_path: Path
+    compound_run: Path, equal_run: Path, tmp_path: Path
 ) -> None:
-    assert normalised_by_one_gaussian(longtail.load(compound_run).export(tmp_path / "same.onnx").path)
-    assert not normalised_by_one_gaussian(longtail.load(parted_run).export(tmp_path / "parted.onnx").path)
+    assert normalised_by_one_gaussian(longtail.load(equal_run).export(tmp_path / "same.onnx").path)
+    assert not normalised_by_one_gaussian(longtail.load(compound_run).export(tmp_path / "parted.onnx").path)
 
 
-@pytest.mark.parametrize("name", ["digits_run", "compound_run", "parted_run"])
+@pytest.mark.parametrize("name", ["digits_run", "compound_run", "equal_run"])
 def test_onnxruntime_predicts_the_same_classes(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, digit_files: list[Path]
 ) -> None:

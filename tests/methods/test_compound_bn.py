@@ -205,7 +205,7 @@ def test_the_split_path_never_moves_the_priors() -> None:
 
 @pytest.mark.parametrize(("settings", "components"), [(CBN, 1), (BASELINE, 4), (SBN, 1)])
 def test_one_component_trains_as_batch_norm_does(settings: dict[str, Any], components: int) -> None:
-    ours = CompoundBN(network(), COUNTS, components=components, component_init="equal", **settings)
+    ours = CompoundBN(network(), COUNTS, components=components, **settings)
     theirs = ERM(network(), COUNTS, loss="balanced_softmax")
     optimisers = [
         torch.optim.SGD(each.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-3) for each in (ours, theirs)
@@ -227,7 +227,7 @@ def test_one_component_trains_as_batch_norm_does(settings: dict[str, Any], compo
 
 
 def test_before_its_start_the_network_computes_what_it_would_with_batch_norm() -> None:
-    late = CompoundBN(network(), COUNTS, start=0.5)
+    late = CompoundBN(network(), COUNTS, component_init="fitted")
     batch_norm = ERM(network(), COUNTS, loss="balanced_softmax")
     late.set_progress(0.4)
     views = images(2)
@@ -280,9 +280,12 @@ def test_components_are_fitted_once_also_if_the_run_is_resumed() -> None:
         assert all(torch.equal(value, before[name]) for name, value in each.state_dict().items() if "running" in name)
 
 
-@pytest.mark.parametrize(("split", "expected"), [(True, "equal"), (False, "random")])
-def test_components_start_apart_where_no_split_path_parts_them(split: bool, expected: str) -> None:
-    model = CompoundBN(network(), COUNTS, reading="paper", split=split, dual_path=False).model
+@pytest.mark.parametrize(
+    ("reading", "split", "expected"),
+    [("measured", True, "random"), ("measured", False, "random"), ("paper", True, "equal"), ("paper", False, "random")],
+)
+def test_components_start_apart_where_no_split_path_parts_them(reading: Any, split: bool, expected: str) -> None:
+    model = CompoundBN(network(), COUNTS, reading=reading, split=split, dual_path=False).model
     found = {layer.component_init for layer in model.modules() if isinstance(layer, CompoundBatchNorm)}
     assert found == {expected}
 

@@ -77,7 +77,8 @@ def test_a_run_leaves_exactly_its_files(reference: Path) -> None:
 
 
 def test_the_mixtures_are_recorded_during_training(reference: Path, tmp_path: Path) -> None:
-    run = train(config(method={"name": "compound_bn", "components": 3}), out=tmp_path / "run")
+    method = {"name": "compound_bn", "components": 3, "component_init": "fitted"}
+    run = train(config(method=method), out=tmp_path / "run")
     rows = read_metrics(run.path / "metrics.csv")
     effective, distance = (
         [row[f"mixture/{name}"] or 0.0 for row in rows] for name in ("effective_components", "distance")

@@ -26,10 +26,8 @@ much as one of momentum 1 - (1 - m)^n.
 
 Where the paper is silent: its loss has no classification term on the split path, but the row +CBN+SBN needs one; the
 row +SBN infers through the compound path with τ = 1/M, which no pass has moved. A reading settles the rest: "paper" by
-the paper's letter, "measured" by what did best in our comparisons (docs/evidence.md). With the latter every row is
-plain batch norm for the first half of the training. Then its components are fitted to the features, those of the class
-groups if there is a split path, and affine sets are such that the network computes what it did
-(`component_init="fitted"`). From there on the passes are those of the table, and split passes leave the statistics
+the paper's letter, "measured" by what trained best in our comparisons (docs/evidence.md). With the latter components
+start apart, at random, responsibilities are constants in the backward pass, and split passes leave the statistics
 alone. By the paper's letter components start equal and are parted by the split path alone, so in the row +CBN they
 would stay equal, and the layer plain batch norm, for ever: that row starts them at random.
 
@@ -64,17 +62,21 @@ Reading = Literal["measured", "paper"]
 READINGS: dict[str, dict[str, Any]] = {
     "measured": {
         "group_scheme": "interleaved",
-        "start": 0.5,
+        "component_init": "random",
+        "start": 0.0,
         "statistics": "batch",
         "momentum": None,
+        "detach_responsibilities": True,
         "update_on_split": False,
         "scale_affine": True,
     },
     "paper": {
         "group_scheme": "contiguous",
+        "component_init": "equal",  # at random if there is no split path to part them
         "start": 0.0,
         "statistics": "running",
         "momentum": 0.9,
+        "detach_responsibilities": False,
         "update_on_split": True,
         "scale_affine": False,
     },
@@ -107,16 +109,15 @@ class CompoundBN(Method):
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
         start: the share of the training before which the split path is not taken and fitted components are not
             fitted. Until then equal components stay equal, so the network computes what it would with batch norm.
-            None: the reading's if components are fitted, otherwise 0.
+            None: 0.5 if components are fitted, otherwise 0.
         statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running". None: the reading's.
         split_statistics: of the layers, the same for the split path; None takes `statistics`.
         momentum: of the layers. None: the reading's, which is each batch norm's own or 0.9.
         temperature: of the layers; a number or "channels".
-        detach_responsibilities: of the layers.
+        detach_responsibilities: of the layers. None: the reading's.
         component_init: of the layers, "equal" or "random"; or "fitted": equal until `start`, then fitted to the
             features, with affine sets that keep what the network computes, to those of the class groups if there is a
-            split path, otherwise as clusters; see `fit_components`. None: "fitted" if measured; by the paper's letter
-            "equal" if there is a split path to part the components, otherwise "random".
+            split path, otherwise as clusters; see `fit_components`. None: the reading's.
         sampler: how images are drawn.
 
     Example:
@@ -152,15 +153,11 @@ class CompoundBN(Method):
         split_statistics: Literal["batch", "running"] | None = None,
         momentum: float | None = None,
         temperature: float | Literal["channels"] = 1.0,
-        detach_responsibilities: bool = False,
+        detach_responsibilities: bool | None = None,
         component_init: Literal["equal", "random", "fitted"] | None = None,
         sampler: str = "instance",
     ) -> None:
         super().__init__(model, class_counts, views=("weak", "strong") if dual_path else ("strong",), sampler=sampler)
-        if component_init is None:
-            component_init = "fitted" if reading == "measured" else "equal" if split else "random"
-        if start is None and component_init != "fitted":
-            start = 0.0
         _check_switches(compound, split, dual_path)
         _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
         if split and not compound:
@@ -169,10 +166,13 @@ class CompoundBN(Method):
             update_on_split = True
         settled = _settle(
             reading,
+            split,
             group_scheme=group_scheme,
-            start=start,
+            component_init=component_init,
+            start=0.5 if start is None and component_init == "fitted" else start,
             statistics=statistics,
             momentum=momentum,
+            detach_responsibilities=detach_responsibilities,
             update_on_split=update_on_split,
             scale_affine=scale_affine,
         )
@@ -184,15 +184,15 @@ class CompoundBN(Method):
         self.update_on_weak = update_on_weak
         self.update_on_split: bool = settled["update_on_split"]
         self.start: float = settled["start"]
-        _check_start(self.start, split, component_init)
+        _check_start(self.start, split, settled["component_init"])
         self._splitting = split and self.start == 0
-        self._to_fit = component_init == "fitted" and (compound or split) and components > 1
+        self._to_fit = settled["component_init"] == "fitted" and (compound or split) and components > 1
         self._fitting = self.start == 0
         self.loss = build_loss(loss, self.class_counts, loss_settings)
         groups = class_groups(len(self.class_counts), components, settled["group_scheme"])
         self.register_buffer("groups", groups, persistent=False)
         if compound or split:
-            self.departures = _departures(settled)
+            self.departures = _departures(settled, split)
             self.stages = (0.0, self.start) if self.start else (0.0,)
             self.model = convert_norms(
                 model,
@@ -202,9 +202,10 @@ class CompoundBN(Method):
                 statistics=settled["statistics"],
                 split_statistics=split_statistics,
                 temperature=temperature,
-                detach_responsibilities=detach_responsibilities,
+                detach_responsibilities=settled["detach_responsibilities"],
                 scale_affine=settled["scale_affine"],
-                component_init="random" if component_init == "random" else "equal",
+                # One Gaussian is batch norm, and starts as such.
+                component_init="random" if settled["component_init"] == "random" and components > 1 else "equal",
             )
 
     def forward(self, batch: Batch) -> MethodOutput:
@@ -262,15 +263,19 @@ def _output(logits: Tensor, parts: Mapping[str, Tensor]) -> MethodOutput:
     return MethodOutput(loss, logits.detach(), {name: part.detach() for name, part in parts.items()})
 
 
-def _settle(reading: str, **given: Any) -> dict[str, Any]:
+def _settle(reading: str, split: bool, **given: Any) -> dict[str, Any]:
     """What is given, and the reading's where nothing is."""
     if reading not in READINGS:
         raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {reading!r}")
-    return READINGS[reading] | {name: value for name, value in given.items() if value is not None}
+    return _read(reading, split) | {name: value for name, value in given.items() if value is not None}
 
 
-def _departures(settled: Mapping[str, Any]) -> tuple[str, ...]:
-    paper = READINGS["paper"]
+def _read(reading: str, split: bool) -> dict[str, Any]:
+    return READINGS[reading] | ({} if split else {"component_init": "random"})
+
+
+def _departures(settled: Mapping[str, Any], split: bool) -> tuple[str, ...]:
+    paper = _read("paper", split)
     return tuple(
         f"{name} is {_said(value)}, the paper's {_said(paper[name])}"
         for name, value in settled.items()
