@@ -40,7 +40,7 @@ def test_a_run_is_recorded_with_its_command_and_its_last_epoch(setting: argparse
     assert record["split"] == "test"
     assert str(record["command"]).endswith("--pixels 16 --rows cbn_sbn_dpl --readings none --seeds 3")
     assert [record["accuracy"]["balanced"]] == list(record["balanced_by_epoch"].values())
-    assert record["mixture"]["mixture/distance"] == pytest.approx(0, abs=1e-3)
+    assert record["mixture"]["mixture/distance"] > 0.1
 
 
 def test_a_run_that_diverges_is_recorded_as_such(setting: argparse.Namespace, tmp_path: Path) -> None:

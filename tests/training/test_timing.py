@@ -22,9 +22,16 @@ def test_the_time_of_a_run_is_that_of_its_steps_and_evaluations() -> None:
     assert stages.seconds(config, DATA) == pytest.approx(8 * 4 + 2 * 4 * 0.5)
 
 
-@pytest.mark.parametrize(("method", "shares"), [("erm", [1.0]), ("decoupled", [0.8, 0.2]), ("compound_bn", [0.5, 0.5])])
+@pytest.mark.parametrize(
+    ("method", "shares"),
+    [
+        ({"name": "erm"}, [1.0]),
+        ({"name": "decoupled"}, [0.8, 0.2]),
+        ({"name": "compound_bn", "component_init": "fitted"}, [0.5, 0.5]),
+    ],
+)
 def test_measuring_takes_real_steps_of_each_stage_and_leaves_nothing_behind(
-    method: str, shares: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: dict[str, str], shares: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     steps = 0
@@ -36,7 +43,7 @@ def test_measuring_takes_real_steps_of_each_stage_and_leaves_nothing_behind(
         return step(self, *rest)
 
     monkeypatch.setattr(torch.optim.SGD, "step", count)
-    settings = {"data": "digits-lt:10", "model": {"name": "resnet8"}, "method": {"name": method}, "epochs": 5}
+    settings = {"data": "digits-lt:10", "model": {"name": "resnet8"}, "method": method, "epochs": 5}
     speed = measure_speed(build_config(settings | {"workers": 0, "batch_size": 64}), DATA)
     assert [share for share, _ in speed.stages] == pytest.approx(shares)
     assert all(step > 0 for _, step in speed.stages)
