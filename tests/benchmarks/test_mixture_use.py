@@ -1,14 +1,17 @@
 """The interventions on a mixture do what they say, and the bits are those of scipy's entropies."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy
 from torch import Tensor, nn
 
-from benchmarks.mixture_use import IGNORANT, SURE, information, set_temperature, tell_groups
+from benchmarks.mixture_use import IGNORANT, SURE, information, measure, set_temperature, tell_groups
 from longtail.nn import CompoundBatchNorm2d, frozen_statistics, split_path
 from longtail.nn.functional import responsibilities
+from longtail.training import load_run
 
 
 def _layer() -> CompoundBatchNorm2d:
@@ -54,3 +57,9 @@ def test_told_groups_normalise_as_the_split_path_by_running_statistics() -> None
         wanted = layer.train()(x)
     tell_groups(layer.eval(), groups)
     torch.testing.assert_close(layer(x), wanted)
+
+
+def test_a_run_is_measured_as_trained_first(compound_run: Path) -> None:
+    found = measure(compound_run)
+    assert found["as trained"] == pytest.approx(load_run(compound_run).metrics["balanced"], abs=5e-3)
+    assert 0 <= found["bits"] <= 2
