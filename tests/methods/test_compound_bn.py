@@ -368,6 +368,7 @@ def test_the_papers_letter_is_one_argument_away() -> None:
     assert torch.equal(literal.groups, class_groups(4, 2, "contiguous"))
     assert literal.update_on_split
     assert {(norm.statistics, norm.momentum, norm.temperature) for norm in norms(literal)} == {("running", 0.9, 1.0)}
+    assert not any(norm.detach_responsibilities for norm in norms(literal))
     assert literal.departures == ()
 
 
@@ -378,9 +379,13 @@ def test_an_argument_goes_before_the_reading() -> None:
 
 
 def test_what_departs_from_the_paper_is_said() -> None:
-    assert "momentum is each batch norm's own, the paper's 0.9" in CompoundBN(network(), COUNTS).departures
+    departures = CompoundBN(network(), COUNTS).departures
+    assert "momentum is each batch norm's own, the paper's 0.9" in departures
+    assert "detach_responsibilities is true, the paper's false" in departures
+    assert "component_init is random, the paper's equal" in departures
+    assert not any("component_init" in said for said in CompoundBN(network(), COUNTS, **CBN).departures)
     assert CompoundBN(network(), COUNTS, **BASELINE).departures == ()
-    assert Decoupled(network(), COUNTS, base="compound_bn").departures == CompoundBN(network(), COUNTS).departures
+    assert Decoupled(network(), COUNTS, base="compound_bn").departures == departures
 
 
 def test_affine_gradients_are_scaled_unless_the_paper_is_read_to_the_letter() -> None:
