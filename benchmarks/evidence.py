@@ -6,10 +6,10 @@
 
 A table is all runs of one setting (data, model, epochs, batch, learning rate, weight decay): balanced accuracy of the
 last epoch in percent, mean and standard deviation over the seeds, and the difference to the baseline, paired by seed,
-with the 95 % interval of Student's t. Components are the effective ones, and Distance that between them in deviations a
-channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and `<!-- end -->`;
-`saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight decay,
-`compute` the default against the baseline by epochs, and `adjusted` all rows by the strength of a post-hoc logit
+with the 95 % interval of Student's t from three seeds on. Components are the effective ones, and Distance that between
+them in deviations a channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and
+`<!-- end -->`; `saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight
+decay, `compute` the default against the baseline by epochs, and `adjusted` all rows by the strength of a post-hoc logit
 adjustment, with their differences as trained to the baseline at the strength that is best for it on held-out images.
 `use` has what `benchmarks.mixture_use` found.
 """
@@ -132,7 +132,7 @@ def _difference(pairs: list[float]) -> list[str]:
     if not pairs:
         return ["", ""]
     mean = statistics.fmean(pairs)
-    if len(pairs) == 1:
+    if len(pairs) < 3:  # two seeds may be alike by accident, and their interval then looks like a finding
         return [_signed(mean), ""]
     half = student.ppf(0.975, len(pairs) - 1) * statistics.stdev(pairs) / math.sqrt(len(pairs))
     return [_signed(mean), f"{_signed(mean - half)} to {_signed(mean + half)}"]

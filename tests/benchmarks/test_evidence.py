@@ -57,6 +57,11 @@ def test_differences_are_paired_by_seed_with_the_interval_of_a_paired_t_test(tmp
     assert f"{expected.low:+.1f} to {expected.high:+.1f}" in table(rows)[-1]
 
 
+def test_two_seeds_have_no_interval(tmp_path: Path) -> None:
+    runs = [_run(row, seed, value + seed / 10) for row, value in (("baseline", 0.5), ("cbn", 0.6)) for seed in (0, 1)]
+    assert table(read_runs(_write(tmp_path, *runs))[SETTING])[-1].endswith("| +10.0 |  |")
+
+
 def test_a_seed_without_a_baseline_counts_for_the_mean_and_not_for_the_difference(tmp_path: Path) -> None:
     runs = [_run("baseline", 0, 0.5), _run("cbn", 0, 0.6), _run("cbn", 1, 0.9)]
     line = table(read_runs(_write(tmp_path, *runs))[SETTING])[-1]
@@ -77,12 +82,12 @@ def test_saturation_compares_each_number_of_epochs_with_the_one_before(tmp_path:
 
 
 def test_the_default_is_compared_with_a_baseline_of_more_epochs_by_seed(tmp_path: Path) -> None:
-    runs = [_run("cbn_sbn_dpl", seed, value) | {"minutes": 27.4} for seed, value in enumerate((0.6, 0.62))]
-    runs += [_run("baseline", seed, value) | {"minutes": 10.2} for seed, value in enumerate((0.5, 0.53))]
+    runs = [_run("cbn_sbn_dpl", seed, value) | {"minutes": 27.4} for seed, value in enumerate((0.6, 0.62, 0.61))]
+    runs += [_run("baseline", seed, value) | {"minutes": 10.2} for seed, value in enumerate((0.5, 0.53, 0.53))]
     runs += [_run("baseline", 1, 0.61, epochs=27) | {"minutes": 27.0}]
     assert compute(read_runs(_write(tmp_path, *runs)), SETTING)[2:] == [
-        "| compound_bn | 10 | 2 | 61.0 ± 1.4 | 27 | | |",
-        "| Baseline (BN) | 10 | 2 | 51.5 ± 2.1 | 10 | +9.5 | +3.1 to +15.9 |",
+        "| compound_bn | 10 | 3 | 61.0 ± 1.0 | 27 | | |",
+        "| Baseline (BN) | 10 | 3 | 52.0 ± 1.7 | 10 | +9.0 | +6.5 to +11.5 |",
         "| Baseline (BN) | 27 | 1 | 61.0 | 27 | +1.0 |  |",
     ]
 
