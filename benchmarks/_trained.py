@@ -1,5 +1,6 @@
 """The ladder's finished runs: which they are, their networks, and what these recognise."""
 
+import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,8 @@ import yaml
 from safetensors.torch import load_file
 from torch import Tensor
 
-from benchmarks._record import RESULTS
+from benchmarks import _reduced
+from benchmarks._record import RESULTS, write_result
 from longtail.training import build_config
 from longtail.training.assembly import Parts, assemble, evaluation_loader
 from longtail.training.config import RunConfig
@@ -20,6 +22,18 @@ def identity(run: Path) -> dict[str, Any]:
     """What tells a run of the ladder from others, by its JSON: row, reading, seed and settings."""
     record = json.loads((RESULTS / "ladder" / f"{run.name}.json").read_text())
     return {name: record[name] for name in ("row", "reading", "seed", "settings")}
+
+
+def record_runs(benchmark: str, description: str | None, measure: Callable[[Path], dict[str, Any]]) -> None:
+    """Measure the runs that the command line names, and leave a JSON each in the benchmark's folder."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", type=Path, nargs="+")
+    _reduced.register()
+    for run in parser.parse_args().runs:
+        found = measure(run)
+        print(run.name, found, flush=True)
+        command = f"python -m benchmarks.{benchmark} runs/ladder/{run.name}"
+        write_result(f"{benchmark}/{run.name}", identity(run) | found, command=command)
 
 
 def load_trained(run: Path) -> tuple[RunConfig, Parts]:

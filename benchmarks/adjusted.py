@@ -6,11 +6,7 @@ For each strength τ the balanced accuracy of argmax_k z_k − τ log π_k on th
 images in a `-val` set), from the logits of its predictions; no training, no model. `evidence` makes the table.
 """
 
-import argparse
-from pathlib import Path
-
-from benchmarks._record import write_result
-from benchmarks._trained import identity
+from benchmarks._trained import record_runs
 from longtail.evaluation import adjust_logits
 from longtail.evaluation.metrics import balanced_accuracy, confusion_matrix
 from longtail.training.finished_run import FinishedRun, open_run
@@ -32,11 +28,7 @@ def adjusted(run: FinishedRun) -> dict[str, float]:
 
 def main() -> None:
     """Measure runs and write their JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+")
-    for run in parser.parse_args().runs:
-        command = f"python -m benchmarks.adjusted runs/ladder/{run.name}"
-        write_result(f"adjusted/{run.name}", identity(run) | {"balanced": adjusted(open_run(run))}, command=command)
+    record_runs("adjusted", __doc__, lambda run: {"balanced": adjusted(open_run(run))})
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ and what a component tells about the class, I(class; component) in bits with all
 at most log2 M: by the usage that the run recorded of training images.
 """
 
-import argparse
 import statistics
 from collections.abc import Sequence
 from functools import partial
@@ -22,9 +21,7 @@ from pathlib import Path
 from scipy.stats import entropy
 from torch import Tensor, nn
 
-from benchmarks import _reduced
-from benchmarks._record import write_result
-from benchmarks._trained import identity, load_trained, recalls
+from benchmarks._trained import load_trained, recalls, record_runs
 from longtail.methods import CompoundBN
 from longtail.nn import CompoundBatchNorm
 from longtail.training.diagnostics import read_diagnostics
@@ -84,14 +81,7 @@ def measure(run: Path) -> dict[str, float]:
 
 def main() -> None:
     """Measure runs and write their JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+")
-    _reduced.register()
-    for run in parser.parse_args().runs:
-        found = measure(run)
-        print(run.name, {name: round(value, 3) for name, value in found.items()}, flush=True)
-        command = f"python -m benchmarks.mixture_use runs/ladder/{run.name}"
-        write_result(f"mixture_use/{run.name}", identity(run) | found, command=command)
+    record_runs("mixture_use", __doc__, measure)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,12 @@ gradient: weights stay, statistics follow their batches. By the number of passes
 test split, and the distance of the components in deviations a channel, mean over pairs and layers.
 """
 
-import argparse
 import statistics
 from pathlib import Path
 
 import torch
 
-from benchmarks import _reduced
-from benchmarks._record import write_result
-from benchmarks._trained import identity, load_trained, recalls
+from benchmarks._trained import load_trained, recalls, record_runs
 from longtail.data.pipeline import train_loader
 from longtail.nn import class_groups, convert_batch_norm, fit_components
 from longtail.training.mixture import mixture_row
@@ -55,15 +52,12 @@ def measure(run: Path, by_groups: bool) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure runs and write their JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+")
-    _reduced.register()
-    for run in parser.parse_args().runs:
-        found = {name: measure(run, by_groups=name == "class groups") for name in ("class groups", "clusters")}
-        for name, by_passes in found.items():
-            print(run.name, name, {n: {k: round(v, 3) for k, v in values.items()} for n, values in by_passes.items()})
-        command = f"python -m benchmarks.parting runs/ladder/{run.name}"
-        write_result(f"parting/{run.name}", identity(run) | {"found": found}, command=command)
+    starts = {"class groups": True, "clusters": False}
+    record_runs(
+        "parting",
+        __doc__,
+        lambda run: {"found": {name: measure(run, by_groups) for name, by_groups in starts.items()}},
+    )
 
 
 if __name__ == "__main__":

@@ -7,11 +7,9 @@ the ten epochs after it, and the epoch that is the first to reach the former aga
 shows what is noise.
 """
 
-import argparse
 from pathlib import Path
 
-from benchmarks._record import write_result
-from benchmarks._trained import identity
+from benchmarks._trained import record_runs
 from longtail.evaluation import read_metrics
 
 AFTER = 10
@@ -28,13 +26,11 @@ def switching(accuracy: list[float]) -> dict[str, float | int | None]:
 
 def main() -> None:
     """Measure runs and write their JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", type=Path, nargs="+")
-    for run in parser.parse_args().runs:
-        found = switching([row["train/accuracy"] or 0.0 for row in read_metrics(run / "metrics.csv")])
-        print(run.name, found)
-        command = f"python -m benchmarks.switching runs/ladder/{run.name}"
-        write_result(f"switching/{run.name}", identity(run) | {"train_accuracy": found}, command=command)
+    record_runs("switching", __doc__, lambda run: {"train_accuracy": switching(_accuracy(run))})
+
+
+def _accuracy(run: Path) -> list[float]:
+    return [row["train/accuracy"] or 0.0 for row in read_metrics(run / "metrics.csv")]
 
 
 if __name__ == "__main__":
