@@ -1,0 +1,41 @@
+"""A small network, its batches, and the rows of the ablation, for the tests of compound batch norm."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from longtail.methods import CompoundBN
+from longtail.models import create_model
+from longtail.nn import CompoundBatchNorm, class_groups
+
+COUNTS = [60, 20, 6, 2]
+TARGET = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])
+GROUPS = class_groups(4, 2)[TARGET]
+
+BASELINE: dict[str, Any] = {"compound": False, "split": False, "dual_path": False}
+SBN: dict[str, Any] = {"compound": False, "split": True, "dual_path": False}
+CBN: dict[str, Any] = {"compound": True, "split": False, "dual_path": False}
+BOTH = {"compound": True, "split": True, "dual_path": False}
+DPL = {"compound": True, "split": True, "dual_path": True}
+PLAIN: dict[str, Any] = {"reading": "paper", "statistics": "batch", "momentum": 0.1}
+
+
+class Images(NamedTuple):
+    views: tuple[Tensor, ...]
+    target: Tensor
+
+
+def images(views: int = 1, seed: int = 1) -> Images:
+    generator = torch.Generator().manual_seed(seed)
+    batch = tuple(torch.randn(len(TARGET), 3, 12, 12, generator=generator) for _ in range(views))
+    return Images(batch, TARGET)
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    return create_model("resnet8", len(COUNTS))
+
+
+def norms(built: CompoundBN) -> list[CompoundBatchNorm]:
+    return [module for module in built.model.modules() if isinstance(module, CompoundBatchNorm)]
