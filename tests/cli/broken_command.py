@@ -19,3 +19,24 @@ def wait(busy: Path) -> None:
         time.sleep(60)
     finally:
         busy.unlink()
+
+
+class _Slow:
+    """Takes its time to go."""
+
+    def __init__(self, busy: Path) -> None:
+        self.busy = busy
+
+    def __del__(self) -> None:
+        self.busy.touch()
+        time.sleep(0.5)
+
+
+def wait_in_a_destructor(busy: Path) -> None:
+    """Hold a file until stopped, at first where exceptions are swallowed."""
+    try:
+        slow = _Slow(busy)
+        del slow
+        time.sleep(60)
+    finally:
+        busy.unlink()

@@ -93,10 +93,11 @@ def test_ctrl_c_leaves_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert capsys.readouterr().err == "longtail: stopped\n"
 
 
-def test_a_termination_cleans_up_and_leaves_with_143(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["wait", "wait_in_a_destructor"])  # which swallows exceptions
+def test_a_termination_cleans_up_and_leaves_with_143(how: str, tmp_path: Path) -> None:
     script = (
         "import sys\nfrom longtail.cli import COMMANDS, main\n"
-        "COMMANDS['wait'] = ('tests.cli.broken_command:wait', 'Wait.')\n"
+        f"COMMANDS['wait'] = ('tests.cli.broken_command:{how}', 'Wait.')\n"
         f"sys.argv = ['longtail', 'wait', {str(tmp_path / 'busy')!r}]\nmain()"
     )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])

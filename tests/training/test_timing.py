@@ -1,3 +1,4 @@
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,10 @@ def test_measuring_takes_real_steps_of_each_stage_and_leaves_nothing_behind(
 
     monkeypatch.setattr(torch.optim.SGD, "step", count)
     settings = {"data": "digits-lt:10", "model": {"name": "resnet8"}, "method": method, "epochs": 5}
-    speed = measure_speed(build_config(settings | {"workers": 0, "batch_size": 64}), DATA)
+    speed = measure_speed(build_config(settings | {"workers": 1, "batch_size": 64}), DATA)
     assert [share for share, _ in speed.stages] == pytest.approx(shares)
     assert all(step > 0 for _, step in speed.stages)
     assert speed.image > 0
     assert 2 * len(shares) <= steps <= 8 * len(shares)
     assert list(tmp_path.iterdir()) == []
+    assert multiprocessing.active_children() == []

@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from cyclopts import App
 
 # Name: (function, what the list of commands says about it).
@@ -36,12 +38,24 @@ def main() -> None:
     """Run the command `longtail` and leave with its exit code."""
     import signal
 
-    # As an exception, a termination lets every `finally` clean up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names of files may be no text of the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
+
+
+def _terminate(_: int, frame: "FrameType | None") -> None:
+    """Leave by an exception, so that every `finally` cleans up; a destructor would swallow it, so after that."""
+    import signal
+
+    while frame is not None:
+        if frame.f_code.co_name == "__del__" and hasattr(signal, "setitimer"):
+            signal.signal(signal.SIGALRM, _terminate)
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            return
+        frame = frame.f_back
+    sys.exit(143)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -90,6 +90,13 @@ class Training:
 
     def run(self) -> None:
         """Train to the end, or raise `StoppedError`, `DivergedError` or `MemoryFullError`."""
+        try:
+            self._run()
+        finally:
+            # Its workers with it: those that wait for the garbage collector may meet it in a worker of another loader.
+            self._kept = None
+
+    def _run(self) -> None:
         first = True
         with StopRequest(self.config.max_time) as request:
             for epoch in range(self.progress.epoch, self.config.epochs):

@@ -70,6 +70,9 @@ class StopRequest:
     ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        # A signal after the last question is for whoever comes next.
+        if self._signal and not isinstance(error, StoppedError | KeyboardInterrupt):
+            signal.raise_signal(self._signal)
 
 
 def hear_of_workers_here_alone() -> None:
