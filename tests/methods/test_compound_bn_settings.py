@@ -115,7 +115,23 @@ def test_what_departs_from_the_paper_is_said() -> None:
     assert "component_init is random, the paper's equal" in departures
     assert not any("component_init" in said for said in CompoundBN(network(), COUNTS, **CBN).departures)
     assert CompoundBN(network(), COUNTS, **BASELINE).departures == ()
+    changed = CompoundBN(network(), COUNTS, reading="paper", temperature="channels", split_loss_weight=1.0)
+    assert changed.departures == (
+        "temperature is channels, the paper's 1.0",
+        "split_loss_weight is 1.0, the paper's 0.0",
+    )
     assert Decoupled(network(), COUNTS, base="compound_bn").departures == departures
+
+
+def test_what_makes_no_difference_is_no_departure() -> None:
+    said = " ".join(CompoundBN(network(), COUNTS, **CBN).departures)
+    assert "statistics is batch" in said
+    assert "group_scheme" not in said
+    assert "update_on_split" not in said
+    said = " ".join(CompoundBN(network(), COUNTS, components=1).departures)
+    assert "update_on_split" in said
+    assert "component_init" not in said
+    assert "group_scheme" not in said
 
 
 def test_affine_gradients_are_scaled_unless_the_paper_is_read_to_the_letter() -> None:

@@ -26,9 +26,8 @@ much as one of momentum 1 - (1 - m)^n.
 
 Where the paper is silent: its loss has no classification term on the split path, but the row +CBN+SBN needs one; the
 row +SBN infers through the compound path with τ = 1/M, which no pass has moved. A reading settles the rest: "paper" by
-the paper's letter, "measured" by what trained best in our comparisons (docs/evidence.md). With the latter components
-start apart, at random, responsibilities are constants in the backward pass, and split passes leave the statistics
-alone. By the paper's letter components start equal and are parted by the split path alone, so in the row +CBN they
+the paper's letter, "measured" by what our comparisons led to (docs/evidence.md). With the latter components start
+apart, at random, responsibilities are constants in the backward pass, and split passes leave the statistics alone. By the paper's letter components start equal and are parted by the split path alone, so in the row +CBN they
 would stay equal, and the layer plain batch norm, for ever: that row starts them at random.
 
 Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, section
@@ -81,6 +80,11 @@ READINGS: dict[str, dict[str, Any]] = {
         "scale_affine": False,
     },
 }
+# What the paper has of the arguments that no reading settles, and those that mean nothing without a split path and with
+# one component: a departure is what makes a difference.
+_PAPERS = {"temperature": 1.0, "layers": None, "split_statistics": None, "update_on_weak": True}
+_OF_THE_SPLIT_PATH = ("group_scheme", "update_on_split", "split_statistics")
+_OF_A_MIXTURE = ("group_scheme", "component_init", "detach_responsibilities", "scale_affine", "temperature")
 
 
 @METHODS.register("compound_bn")
@@ -99,8 +103,8 @@ class CompoundBN(Method):
         split_loss_weight: a, the weight of the split path's classification loss where both paths are trained. None: 1
             without `dual_path`, 0 with it. At 0 without `dual_path` the split pass only moves the statistics.
         similarity_weight: b, the weight of the two cosines; the paper gives none, so 1.
-        reading: what the arguments whose default is "the reading's" are: "measured" takes those that did best in our
-            comparisons (docs/evidence.md), "paper" follows the paper's letter.
+        reading: what the arguments whose default is "the reading's" are: "measured" takes those that our
+            comparisons led to (docs/evidence.md), "paper" follows the paper's letter.
         group_scheme: how classes are cut into M groups, "contiguous" or "interleaved"; see `class_groups`. None: the
             reading's.
         update_on_weak: whether the passes of the weak view update the statistics.
@@ -192,7 +196,16 @@ class CompoundBN(Method):
         groups = class_groups(len(self.class_counts), components, settled["group_scheme"])
         self.register_buffer("groups", groups, persistent=False)
         if compound or split:
-            self.departures = _departures(settled, split)
+            chosen = settled | {
+                "temperature": temperature,
+                "layers": layers,
+                "split_statistics": split_statistics,
+                "update_on_weak": update_on_weak or not dual_path,
+                "split_loss_weight": self.split_loss_weight,
+            }
+            void = (() if split else _OF_THE_SPLIT_PATH) + (() if components > 1 else _OF_A_MIXTURE)
+            paper = _read("paper", split) | _PAPERS | {"split_loss_weight": float(not dual_path)}
+            self.departures = _departures(chosen, paper, void)
             self.stages = (0.0, self.start) if self.start else (0.0,)
             self.model = convert_norms(
                 model,
@@ -274,17 +287,17 @@ def _read(reading: str, split: bool) -> dict[str, Any]:
     return READINGS[reading] | ({} if split else {"component_init": "random"})
 
 
-def _departures(settled: Mapping[str, Any], split: bool) -> tuple[str, ...]:
-    paper = _read("paper", split)
+def _departures(chosen: Mapping[str, Any], paper: Mapping[str, Any], void: Sequence[str]) -> tuple[str, ...]:
     return tuple(
-        f"{name} is {_said(value)}, the paper's {_said(paper[name])}"
-        for name, value in settled.items()
-        if value != paper[name]
+        f"{name} is {_said(name, value)}, the paper's {_said(name, paper[name])}"
+        for name, value in chosen.items()
+        if value != paper[name] and name not in void
     )
 
 
-def _said(value: object) -> str:
-    return "each batch norm's own" if value is None else str(value).lower()
+def _said(name: str, value: object) -> str:
+    unset = {"momentum": "each batch norm's own", "layers": "all", "split_statistics": "those of the compound path"}
+    return unset[name] if value is None else str(value).lower()
 
 
 def _check_switches(compound: bool, split: bool, dual_path: bool) -> None:
