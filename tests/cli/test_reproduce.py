@@ -79,6 +79,15 @@ def test_the_output_says_what_a_quick_budget_is_worth(reproduced: Path, capsys: 
     assert "a quick budget is no reproduction of the paper's 400 epochs" in said
     assert "runs: resnet8, images of 8 x 8, 1 epochs, batches of 128" in said
     assert "which the paper does not use here: there is no number to compare with" in said
+    assert "compound_bn by the reading `measured`, which departs from the paper" in said
+
+
+def test_the_paper_s_letter_is_one_flag_away(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(command(tmp_path / "out", "--reading", "paper", "--dry-run")) == 0
+    said = capsys.readouterr().out
+    assert "compound_bn by the reading `paper`, the paper's letter" in said
+    assert "measured" not in said
+    assert said.count("--set method.reading=paper") == 2
 
 
 def test_a_dry_run_prints_commands_and_the_time_and_runs_nothing(

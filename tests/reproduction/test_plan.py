@@ -50,6 +50,17 @@ def test_the_paper_s_budget_is_the_paper_s_setting() -> None:
         assert config.method["components"] == 4
 
 
+def test_a_reading_reaches_compound_bn_wherever_it_is() -> None:
+    for name in list_tables():
+        for planned in make_plan(load_table(name), reading="paper").runs:
+            method = planned.config.method
+            inner = method.get("base_settings", {}) if method.get("base") else method
+            is_compound = "compound_bn" in (method["name"], method.get("base"))
+            assert inner.get("reading") == ("paper" if is_compound else None)
+            find_method(planned.config)
+    assert make_plan(load_table("mixtures"), reading="paper").out == Path("runs/reproduce/mixtures-quick-reading-paper")
+
+
 def test_the_quick_budget_is_smaller_in_every_table() -> None:
     for name in list_tables():
         quick, paper = (make_plan(load_table(name), budget=budget, seeds=[0]).runs for budget in ("quick", "paper"))

@@ -23,6 +23,7 @@ def reproduce(
     /,
     *,
     budget: Literal["quick", "paper"] = "quick",
+    reading: Literal["measured", "paper"] | None = None,
     rows: Annotated[tuple[str, ...], _SEVERAL] = (),
     seeds: Annotated[tuple[int, ...], _SEVERAL] = (),
     data: str | None = None,
@@ -46,6 +47,8 @@ def reproduce(
         components, mixtures, backbones, rebalancing or datasets.
     budget
         quick: small network, small images, few epochs. paper: the paper's setting.
+    reading
+        How compound_bn reads its paper, in every row: measured, the default, or paper, by its letter.
     rows
         Only these rows, data sets or both: --rows baseline 'cbn*@cifar10-lt:100'.
     seeds
@@ -59,7 +62,7 @@ def reproduce(
     root
         Where named data sets lie (default: LONGTAIL_DATA, else the user's cache folder).
     out
-        The folder of the runs and of the table (default: runs/reproduce/NAME-BUDGET).
+        The folder of the runs and of the table (default: runs/reproduce/NAME-BUDGET[-reading-READING]).
     set_
         Any setting of every run, as key=value, as in `longtail train`.
     dry_run
@@ -80,7 +83,16 @@ def reproduce(
     }
     tables = [load_table(each) for each in ([name] if name else list_tables())]
     plans = [
-        make_plan(table, budget=budget, seeds=seeds, out=out, rows=rows if name else (), flags=flags, overrides=set_)
+        make_plan(
+            table,
+            budget=budget,
+            seeds=seeds,
+            out=out,
+            rows=rows if name else (),
+            reading=reading,
+            flags=flags,
+            overrides=set_,
+        )
         for table in tables
     ]
     if name is None:

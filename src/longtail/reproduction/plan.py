@@ -78,6 +78,7 @@ def make_plan(
     seeds: Sequence[int] = (),
     out: Path | None = None,
     rows: Sequence[str] = (),
+    reading: str | None = None,
     flags: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Plan:
@@ -89,6 +90,7 @@ def make_plan(
         seeds: of each row's runs; the budget's if there are none.
         out: the folder of all runs.
         rows: patterns of rows, data sets, sources or keys; all rows if there are none.
+        reading: of compound_bn in every row, also as the base of another method; its default if None.
         flags: nested settings for every run; None stands for not given.
         overrides: `key=value` texts for every run.
     """
@@ -101,12 +103,14 @@ def make_plan(
         if name in given:
             raise UsageError(f"--set {name} cannot be used here", "", _INSTEAD[name])
     seeds = tuple(dict.fromkeys(seeds)) or SEEDS[budget]
-    out = out or Path("runs") / "reproduce" / f"{table.name}-{budget}"
+    out = out or Path("runs") / "reproduce" / f"{table.name}-{budget}{f'-reading-{reading}' if reading else ''}"
     chosen = _on(_choose(table, rows), given.get("data"))
     planned: list[PlannedEntry] = []
     known: set[str] = set()
     for entry in chosen:
         runs = () if entry.settings is None else tuple(_plan_run(entry, seed, budget, out, given) for seed in seeds)
+        if reading:
+            runs = tuple(_read_as(run, reading) for run in runs)
         names = {str(runs[0].folder), repr(runs[0].config)} if runs else {entry.source + entry.key}
         if not names & known:
             planned.append(PlannedEntry(entry, runs))
@@ -184,6 +188,23 @@ def _plan_run(entry: Entry, seed: int, budget: str, out: Path, given: Mapping[st
     settings = merge(settings, {"data": entry.data, "seed": seed, "devices": 1})
     config = build_config(resolve(merge(settings, given), environment={}, budget=budget))
     return PlannedRun(seed, config, out / _as_name(entry.data) / _as_name(entry.row) / f"seed-{seed}")
+
+
+def compound_settings(config: RunConfig) -> dict[str, Any] | None:
+    """What a run gives to compound_bn, as its method or as the base of another one; None if it has none."""
+    if config.method["name"] == "compound_bn":
+        return {name: value for name, value in config.method.items() if name != "name"}
+    return dict(config.method.get("base_settings") or {}) if config.method.get("base") == "compound_bn" else None
+
+
+def _read_as(run: PlannedRun, reading: str) -> PlannedRun:
+    """The run with its compound_bn, if it has one, read in this way."""
+    settings = compound_settings(run.config)
+    if settings is None:
+        return run
+    read = settings | {"reading": reading}
+    changed: dict[str, Any] = {"base_settings": read} if "base" in run.config.method else read
+    return dataclasses.replace(run, config=dataclasses.replace(run.config, method={**run.config.method, **changed}))
 
 
 def _as_name(text: str) -> str:

@@ -10,7 +10,7 @@ from longtail import __version__
 from longtail._files import write_text
 from longtail.reproduction.estimate import settings_in_words
 from longtail.reproduction.outcome import EntryOutcome, Summary
-from longtail.reproduction.plan import Plan
+from longtail.reproduction.plan import Plan, compound_settings
 
 FORMAT = 1
 NAMES = {"top1": "all", "many": "many", "medium": "medium", "few": "few"}
@@ -59,12 +59,27 @@ def how_it_was_made(plan: Plan) -> list[str]:
     seeds = f"seed{'s' if len(plan.seeds) > 1 else ''} {', '.join(map(str, plan.seeds))}"
     lines = [f"budget {plan.budget}, {seeds}; accuracy on the test images after the last epoch, in percent"]
     lines += [f"runs: {line}" for line in settings_in_words(configs)]
+    lines += _readings(plan)
     if plan.budget == "quick":
         lines.append(
             "a quick budget is no reproduction of the paper's 400 epochs: it shows that the rows run, "
             "and not what they reach"
         )
     return [*lines, *plan.remarks]
+
+
+def _readings(plan: Plan) -> list[str]:
+    """By which readings compound_bn was run; rows of plain batch norm have none."""
+    given = [settings for run in plan.runs if (settings := compound_settings(run.config)) is not None]
+    found = {each.get("reading", "measured") for each in given if each.get("compound", True) or each.get("split", True)}
+    said = {
+        "measured": (
+            "compound_bn by the reading `measured`, which departs from the paper (docs/methods.md, and the report of "
+            "each run); --reading paper follows the paper's letter"
+        ),
+        "paper": "compound_bn by the reading `paper`, the paper's letter",
+    }
+    return [said[reading] for reading in said if reading in found]
 
 
 def as_markdown(page: Page) -> str:
