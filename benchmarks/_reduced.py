@@ -79,6 +79,7 @@ def _halved(part: ArrayImages | FileList) -> ArrayImages:
 VARIANTS = {
     "digits-lt-val": Variant(DIGITS_LT, halve=False, hold_out=0.2, fixed=False),
     "fashion-mnist-lt-fifth-14px": Variant(FASHION_MNIST_LT, halve=True, share=0.2),
+    "fashion-mnist-lt-fifth-14px-val": Variant(FASHION_MNIST_LT, halve=True, hold_out=0.1, share=0.2),
 }
 for _cifar in (CIFAR10_LT, CIFAR100_LT):
     VARIANTS[f"{_cifar.name}-val"] = Variant(_cifar, halve=False, hold_out=0.1)

@@ -41,9 +41,12 @@ TITLES = {
     "bn_rs": "BN, DT+RS",
     "bn_rw": "BN, DT+RW",
     "bn_rs_rw": "BN, DT+RS+RW",
-    "cbn_rs": "compound BN, DT+RS",
-    "cbn_rw": "compound BN, DT+RW",
-    "cbn_rs_rw": "compound BN, DT+RS+RW",
+    "cbn_rs": "+CBN, DT+RS",
+    "cbn_rw": "+CBN, DT+RW",
+    "cbn_rs_rw": "+CBN, DT+RS+RW",
+    "cbn_sbn_dpl_rs": "+CBN+SBN+DPL, DT+RS",
+    "cbn_sbn_dpl_rw": "+CBN+SBN+DPL, DT+RW",
+    "cbn_sbn_dpl_rs_rw": "+CBN+SBN+DPL, DT+RS+RW",
 }
 GROUPS = ("many", "medium", "few")
 MIXTURE = {"mixture/effective_components": "Components", "mixture/distance": "Distance"}

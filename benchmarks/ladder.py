@@ -24,8 +24,6 @@ from typing import Any
 
 from benchmarks._record import RESULTS, current_commit, write_result
 
-DECOUPLED = {"name": "decoupled", "norm_policy": "frozen"}
-BN = {"base": "erm", "base_settings": {"loss": "balanced_softmax"}}
 ROWS: dict[str, dict[str, Any]] = {
     "baseline": {"name": "compound_bn", "compound": False, "split": False, "dual_path": False},
     "sbn": {"name": "compound_bn", "compound": False, "split": True, "dual_path": False},
@@ -33,13 +31,16 @@ ROWS: dict[str, dict[str, Any]] = {
     "cbn_sbn": {"name": "compound_bn", "compound": True, "split": True, "dual_path": False},
     "cbn_sbn_dpl": {"name": "compound_bn", "compound": True, "split": True, "dual_path": True},
     "balanced_statistics": {"name": "balanced_statistics"},
-    "bn_rs": DECOUPLED | BN | {"resample": True, "reweight": False},
-    "bn_rw": DECOUPLED | BN | {"resample": False, "reweight": True},
-    "bn_rs_rw": DECOUPLED | BN | {"resample": True, "reweight": True},
-    "cbn_rs": DECOUPLED | {"base": "compound_bn", "resample": True, "reweight": False},
-    "cbn_rw": DECOUPLED | {"base": "compound_bn", "resample": False, "reweight": True},
-    "cbn_rs_rw": DECOUPLED | {"base": "compound_bn", "resample": True, "reweight": True},
 }
+# Decoupled training on the representations of three rows, with re-sampling, re-weighting or both in its second stage.
+for _name, _base in {
+    "bn": {"base": "erm", "base_settings": {"loss": "balanced_softmax"}},
+    "cbn": {"base": "compound_bn", "base_settings": {"split": False, "dual_path": False}},
+    "cbn_sbn_dpl": {"base": "compound_bn", "base_settings": {}},
+}.items():
+    for _suffix, _rs, _rw in (("rs", True, False), ("rw", False, True), ("rs_rw", True, True)):
+        _second = {"norm_policy": "frozen", "resample": _rs, "reweight": _rw}
+        ROWS[f"{_name}_{_suffix}"] = {"name": "decoupled", **_base, **_second}
 # The paper's equations as they stand, but with the batch's statistics, as batch norm has them; readings change it.
 PLAIN: dict[str, Any] = {"reading": "paper", "statistics": "batch", "momentum": 0.1}
 SPREAD = {"temperature": "channels", "group_scheme": "interleaved"}
@@ -135,7 +136,7 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
     from longtail.training.stopping import DivergedError
 
     torch.set_num_threads(1)
-    method = ROWS[row] | READINGS[reading]
+    method = _method(row, reading)
     settings = {
         "data": data_name(arguments),
         "method": method,
@@ -162,6 +163,14 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
     )
 
 
+def _method(row: str, reading: str) -> dict[str, Any]:
+    """The settings of a row, with those of a reading for the compound_bn in it."""
+    method, changes = ROWS[row], READINGS[reading]
+    if "base" not in method:
+        return method | changes
+    return method | {"base_settings": method["base_settings"] | changes}
+
+
 def _numbers(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """What a run that came to its end is remembered by."""
     last = rows[-1]
@@ -175,12 +184,13 @@ def _numbers(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def run_all(arguments: argparse.Namespace) -> None:
-    """Run what has no JSON yet, as many at once as asked for."""
+def run_all(arguments: argparse.Namespace) -> int:
+    """Run what has no JSON yet, as many at once as asked for; return how many failed."""
     jobs = list(itertools.product(arguments.rows, arguments.readings, arguments.seeds))
     waiting = [job for job in jobs if not (FOLDER / f"{job_name(arguments, *job)}.json").exists()]
     print(f"{len(jobs)} runs, of which {len(waiting)} are to be done, {arguments.jobs} at once", flush=True)
     running: dict[subprocess.Popen[bytes], tuple[str, str, int]] = {}
+    failed = 0
     while waiting or running:
         while waiting and len(running) < arguments.jobs:
             row, reading, seed = job = waiting.pop(0)
@@ -190,7 +200,9 @@ def run_all(arguments: argparse.Namespace) -> None:
         time.sleep(1)
         for process in [process for process in running if process.poll() is not None]:
             job = running.pop(process)
+            failed += process.returncode != 0
             print(f"{' '.join(map(str, job))}: {'done' if process.returncode == 0 else 'failed'}", flush=True)
+    return failed
 
 
 def _setting(arguments: argparse.Namespace) -> list[str]:
@@ -204,7 +216,7 @@ def _choice(row: str, reading: str, seed: int) -> list[str]:
 
 
 def main() -> None:
-    """Run, or show the table."""
+    """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--readings", nargs="+", choices=READINGS, default=["none"])
@@ -230,7 +242,7 @@ def main() -> None:
         (row,), (reading,), (seed,) = arguments.rows, arguments.readings, arguments.seeds
         run_one(arguments, row, reading, seed, arguments.runs / job_name(arguments, row, reading, seed))
         return
-    run_all(arguments)
+    sys.exit(1 if run_all(arguments) else 0)
 
 
 if __name__ == "__main__":

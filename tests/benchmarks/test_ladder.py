@@ -49,3 +49,12 @@ def test_a_run_that_diverges_is_recorded_as_such(setting: argparse.Namespace, tm
     assert "epoch 1" in str(record["diverged"])
     (rows,) = read_runs(tmp_path / "ladder").values()
     assert "| 1 | (1 diverged) |" in table(rows)[-1]
+
+
+def test_every_row_takes_every_reading_where_its_compound_bn_is() -> None:
+    plain = ladder._method("cbn", "default_two")
+    decoupled = ladder._method("cbn_rs", "default_two")
+    assert plain == {"name": "compound_bn", "compound": True, "split": False, "dual_path": False, "components": 2}
+    assert decoupled["base_settings"] == {"split": False, "dual_path": False, "components": 2}
+    assert "components" not in decoupled
+    assert ladder._method("cbn_sbn_dpl_rw", "none")["base_settings"] == {}
