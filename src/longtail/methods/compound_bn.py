@@ -27,8 +27,9 @@ much as one of momentum 1 - (1 - m)^n.
 Where the paper is silent: its loss has no classification term on the split path, but the row +CBN+SBN needs one; the
 row +SBN infers through the compound path with τ = 1/M, which no pass has moved. A reading settles the rest: "paper" by
 the paper's letter, "measured" by what our comparisons led to (docs/evidence.md). With the latter components start
-apart, at random, responsibilities are constants in the backward pass, and split passes leave the statistics alone. By the paper's letter components start equal and are parted by the split path alone, so in the row +CBN they
-would stay equal, and the layer plain batch norm, for ever: that row starts them at random.
+apart, at random, responsibilities are constants in the backward pass, and split passes leave the statistics alone. By
+the paper's letter components start equal and are parted by the split path alone, so in the row +CBN they would stay
+equal, and the layer plain batch norm, for ever: that row starts them at random.
 
 Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, section
 "Dual-Path Learning" and table 2.
