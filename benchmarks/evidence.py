@@ -8,10 +8,10 @@ A table is all runs of one setting (data, model, epochs, batch, learning rate, w
 last epoch in percent, mean and standard deviation over the seeds, and the difference to the baseline, paired by seed,
 with the 95 % interval of Student's t from three seeds on. Components are the effective ones, and Distance that between
 them in deviations a channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and
-`<!-- end -->`; `saturation` in the place of `table` has the baseline by epochs, `tuning` by learning rate and weight
-decay, `compute` the default against the baseline by epochs, and `adjusted` all rows by the strength of a post-hoc logit
-adjustment, with their differences as trained to the baseline at the strength that is best for it on held-out images.
-`use` has what `benchmarks.mixture_use` found.
+`<!-- end -->`. In the place of `table`, `saturation` has the baseline by epochs, `tuning` baseline and default by
+learning rate and weight decay, `compute` the default against other numbers of components and the baseline by epochs,
+`adjusted` all rows by the strength of a post-hoc logit adjustment, with their differences as trained to the baseline at
+the strength that is best for it on held-out images, and `use` what `benchmarks.mixture_use` found.
 """
 
 import argparse
@@ -48,6 +48,7 @@ TITLES = {
     "cbn_sbn_dpl_rw": "+CBN+SBN+DPL, DT+RW",
     "cbn_sbn_dpl_rs_rw": "+CBN+SBN+DPL, DT+RS+RW",
 }
+MIXTURES = {"default_one": "M = 1 (batch norm, same passes)", "default_two": "M = 2", "default_eight": "M = 8"}
 GROUPS = ("many", "medium", "few")
 MIXTURE = {"mixture/effective_components": "Components", "mixture/distance": "Distance"}
 
@@ -159,22 +160,29 @@ def saturation(runs: Runs, like: Setting) -> list[str]:
 
 
 def compute(runs: Runs, like: Setting) -> list[str]:
-    """The default of a setting against the baseline at every number of epochs that was run."""
+    """The default of a setting against other numbers of components, and the baseline at all epochs that were run."""
     ours = runs[like]["cbn_sbn_dpl", "none"]
-    values, minutes = _balanced(ours), _minutes(ours)
+    values = _balanced(ours)
     lines = [
         "| | Epochs | Seeds | Balanced | Minutes | compound_bn less it | 95 % interval |",
         "|---" * 7 + "|",
-        f"| compound_bn | {like.epochs} | {len(values)} | {_spread(values.values())} | {minutes} | | |",
+        f"| {' | '.join(('compound_bn', *_cost(like, ours), '', ''))} |",
     ]
-    for setting in sorted((s for s in runs if s._replace(epochs=0) == like._replace(epochs=0)), key=lambda s: s.epochs):
-        found = runs[setting].get(("baseline", "none"), {})
+    others = [(f"compound_bn, {title}", like, "cbn_sbn_dpl", reading) for reading, title in MIXTURES.items()]
+    same = sorted((s for s in runs if s._replace(epochs=0) == like._replace(epochs=0)), key=lambda s: s.epochs)
+    others += [(TITLES["baseline"], setting, "baseline", "none") for setting in same]
+    for title, setting, row, reading in others:
+        found = runs[setting].get((row, reading), {})
         base = _balanced(found)
         if base:
-            cells = "Baseline (BN)", str(setting.epochs), str(len(base)), _spread(base.values()), _minutes(found)
             pairs = [values[seed] - base[seed] for seed in values if seed in base]
-            lines.append(f"| {' | '.join((*cells, *_difference(pairs)))} |")
+            lines.append(f"| {' | '.join((title, *_cost(setting, found), *_difference(pairs)))} |")
     return lines
+
+
+def _cost(setting: Setting, runs: dict[int, dict[str, Any]]) -> tuple[str, ...]:
+    values = _balanced(runs)
+    return str(setting.epochs), str(len(values)), _spread(values.values()), _minutes(runs)
 
 
 def _minutes(runs: dict[int, dict[str, Any]]) -> str:
@@ -182,13 +190,13 @@ def _minutes(runs: dict[int, dict[str, Any]]) -> str:
 
 
 def tuning(runs: Runs, like: Setting) -> list[str]:
-    """The baseline of a setting at every learning rate and weight decay that was run."""
-    lines = ["| lr | Weight decay | Seeds | Balanced |", "|---|---|---|---|"]
+    """The baseline and the default of a setting at every learning rate and weight decay that was run."""
+    lines = ["| lr | Weight decay | Seeds | Baseline (BN) | Seeds | compound_bn |", "|---" * 6 + "|"]
     for setting in sorted(s for s in runs if s._replace(lr=0, weight_decay=0) == like._replace(lr=0, weight_decay=0)):
-        values = _balanced(runs[setting].get(("baseline", "none"), {}))
-        if values:
-            cells = f"{setting.lr:g}", f"{setting.weight_decay:g}", str(len(values)), _spread(values.values())
-            lines.append(f"| {' | '.join(cells)} |")
+        found = [_balanced(runs[setting].get((row, "none"), {})) for row in ("baseline", "cbn_sbn_dpl")]
+        if any(found):
+            cells = [part for values in found for part in (str(len(values) or ""), _spread(values.values()))]
+            lines.append(f"| {setting.lr:g} | {setting.weight_decay:g} | {' | '.join(cells)} |")
     return lines
 
 

@@ -81,12 +81,14 @@ def test_saturation_compares_each_number_of_epochs_with_the_one_before(tmp_path:
     assert saturation(runs, SETTING)[2:] == ["| 10 | 1 | 40.0 |  |", "| 20 | 1 | 50.0 | +10.0 |"]
 
 
-def test_the_default_is_compared_with_a_baseline_of_more_epochs_by_seed(tmp_path: Path) -> None:
+def test_the_default_is_compared_by_seed_with_other_mixtures_and_a_baseline_of_more_epochs(tmp_path: Path) -> None:
     runs = [_run("cbn_sbn_dpl", seed, value) | {"minutes": 27.4} for seed, value in enumerate((0.6, 0.62, 0.61))]
     runs += [_run("baseline", seed, value) | {"minutes": 10.2} for seed, value in enumerate((0.5, 0.53, 0.53))]
     runs += [_run("baseline", 1, 0.61, epochs=27) | {"minutes": 27.0}]
+    runs += [_run("cbn_sbn_dpl", 2, 0.58, "default_one") | {"minutes": 20.0}]
     assert compute(read_runs(_write(tmp_path, *runs)), SETTING)[2:] == [
-        "| compound_bn | 10 | 3 | 61.0 ± 1.0 | 27 | | |",
+        "| compound_bn | 10 | 3 | 61.0 ± 1.0 | 27 |  |  |",
+        "| compound_bn, M = 1 (batch norm, same passes) | 10 | 1 | 58.0 | 20 | +3.0 |  |",
         "| Baseline (BN) | 10 | 3 | 52.0 ± 1.7 | 10 | +9.0 | +6.5 to +11.5 |",
         "| Baseline (BN) | 27 | 1 | 61.0 | 27 | +1.0 |  |",
     ]
@@ -117,8 +119,9 @@ def test_the_use_of_a_mixture_is_told_by_row(tmp_path: Path) -> None:
 def test_tuning_has_a_line_for_each_learning_rate_and_weight_decay(tmp_path: Path) -> None:
     fast = _run("baseline", 0, 0.6)
     fast["settings"]["optim"] = {"lr": 0.1, "weight_decay": 1e-3}
-    runs = read_runs(_write(tmp_path, fast, _run("baseline", 0, 0.5), _run("baseline", 0, 0.9, epochs=20)))
-    assert tuning(runs, SETTING)[2:] == ["| 0.05 | 0.0005 | 1 | 50.0 |", "| 0.1 | 0.001 | 1 | 60.0 |"]
+    ours = _run("cbn_sbn_dpl", 0, 0.7), _run("cbn", 0, 0.8)
+    runs = read_runs(_write(tmp_path, fast, *ours, _run("baseline", 0, 0.5), _run("baseline", 0, 0.9, epochs=20)))
+    assert tuning(runs, SETTING)[2:] == ["| 0.05 | 0.0005 | 1 | 50.0 | 1 | 70.0 |", "| 0.1 | 0.001 | 1 | 60.0 |  |  |"]
 
 
 def test_a_table_is_filled_in_between_its_marks_alone(tmp_path: Path) -> None:
