@@ -8,10 +8,11 @@ A table is all runs of one setting (data, model, epochs, batch, learning rate, w
 last epoch in percent, mean and standard deviation over the seeds, and the difference to the baseline, paired by seed,
 with the 95 % interval of Student's t from three seeds on. Components are the effective ones, and Distance that between
 them in deviations a channel, both means over the layers. In the page a table stands between `<!-- table NAME -->` and
-`<!-- end -->`. In the place of `table`, `saturation` has the baseline by epochs, `tuning` baseline and default by
-learning rate and weight decay, `compute` the default against other numbers of components and the baseline by epochs,
-`adjusted` all rows by the strength of a post-hoc logit adjustment, with their differences as trained to the baseline at
-the strength that is best for it on held-out images, and `use` what `benchmarks.mixture_use` found.
+`<!-- end -->`. In the place of `table`, `ladder` has the rows with the default reading alone, `saturation` the baseline
+by epochs, `tuning` baseline and default by learning rate and weight decay, `compute` the default against other numbers
+of components and the baseline by epochs, `adjusted` all rows by the strength of a post-hoc logit adjustment, with their
+differences as trained to the baseline at the strength that is best for it on held-out images, and `use` what
+`benchmarks.mixture_use` found.
 """
 
 import argparse
@@ -242,6 +243,8 @@ def fill(page: str, runs: Runs, adjusted_runs: Runs | None = None, used_runs: Ru
         setting = named[name]
         if kind == "table":
             lines = table(runs[setting])
+        elif kind == "ladder":
+            lines = table({key: found for key, found in runs[setting].items() if key[1] == "none"})
         elif kind == "adjusted":
             lines = adjusted(adjusted_runs or {}, setting)
         elif kind == "use":
@@ -250,7 +253,7 @@ def fill(page: str, runs: Runs, adjusted_runs: Runs | None = None, used_runs: Ru
             lines = {"saturation": saturation, "compute": compute, "tuning": tuning}[kind](runs, setting)
         return "\n".join([f"<!-- {kind} {name} -->", "", *lines, "", "<!-- end -->"])
 
-    mark = r"<!-- (?P<kind>table|saturation|compute|tuning|adjusted|use) (?P<name>[^>]+?) -->.*?<!-- end -->"
+    mark = r"<!-- (?P<kind>table|ladder|saturation|compute|tuning|adjusted|use) (?P<name>[^>]+?) -->.*?<!-- end -->"
     return re.sub(mark, made, page, flags=re.DOTALL)
 
 

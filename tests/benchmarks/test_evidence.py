@@ -135,5 +135,12 @@ def test_a_table_is_filled_in_between_its_marks_alone(tmp_path: Path) -> None:
     assert fill(filled, runs) == filled
 
 
+def test_the_ladder_has_the_default_reading_alone(tmp_path: Path) -> None:
+    runs = read_runs(_write(tmp_path, _run("baseline", 0, 0.5), _run("cbn", 0, 0.6), _run("cbn", 0, 0.7, "plain")))
+    filled = fill(f"<!-- ladder {SETTING} --><!-- end -->", runs)
+    assert "| +CBN |  | 1 | 60.0 |" in filled
+    assert "plain" not in filled
+
+
 def test_the_published_page_is_made_of_the_committed_runs() -> None:
     assert fill(PAGE.read_text(), read_runs(), read_runs(ADJUSTED), read_runs(USED)) == PAGE.read_text()
