@@ -23,11 +23,11 @@ from longtail.data.datasets.arrays import ArraySet
 from longtail.data.datasets.cifar import CIFAR10_LT, CIFAR100_LT
 from longtail.data.datasets.digits import DIGITS_LT
 from longtail.data.datasets.fashion_mnist import FASHION_MNIST_LT
-from longtail.data.found import FileList, FoundData, SplitName
 from longtail.data.images import ArrayImages
+from longtail.data.inventory import FileList, Inventory
 from longtail.data.profiles import exponential
 from longtail.data.sources import Report
-from longtail.data.splits import holdout_indices, long_tail_indices
+from longtail.data.splits import SplitName, holdout_indices, long_tail_indices
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Variant:
     fixed: bool = True
     share: float = 1.0
 
-    def find(self, root: Path, imbalance_factor: float | None, seed: int) -> FoundData:
+    def find(self, root: Path, imbalance_factor: float | None, seed: int) -> Inventory:
         """As `ArraySet.find`."""
         found = self.original.find(root, imbalance_factor, seed)
         factor = self.original.imbalance_factor if imbalance_factor is None else imbalance_factor
@@ -62,7 +62,7 @@ class Variant:
         splits: dict[SplitName, ArrayImages | FileList] = {"train": train, "test": test}
         if self.halve:
             splits = {name: _halved(part) for name, part in splits.items()}
-        return FoundData(found.name, found.classes, splits, found.mean, found.std, benchmark=True)
+        return Inventory(found.name, found.classes, splits, found.mean, found.std, benchmark=True)
 
     def fetch(self, root: Path, report: Report) -> str:
         """Bring the set itself."""

@@ -14,8 +14,8 @@ from torch import Tensor
 from benchmarks import _reduced
 from benchmarks._record import RESULTS, write_result
 from longtail.training import build_config
-from longtail.training.assembly import Parts, assemble, evaluation_loader
-from longtail.training.config import RunConfig
+from longtail.training.build import Parts, assemble, evaluation_loader
+from longtail.training.run_config import RunConfig
 
 
 def identity(run: Path) -> dict[str, Any]:

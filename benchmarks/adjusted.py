@@ -8,8 +8,8 @@ images in a `-val` set), from the logits of its predictions; no training, no mod
 
 from benchmarks._trained import record_runs
 from longtail.evaluation import adjust_logits
-from longtail.evaluation.metrics import balanced_accuracy, confusion_matrix
-from longtail.training.finished_run import FinishedRun, open_run
+from longtail.evaluation.confusion_matrix import balanced_accuracy, confusion_matrix
+from longtail.training.run_folder.read import FinishedRun, open_run
 
 STRENGTHS = tuple(number / 10 for number in range(7))
 

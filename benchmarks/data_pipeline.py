@@ -36,7 +36,7 @@ from torchvision.transforms import v2
 
 from benchmarks._record import write_result
 from longtail.data.images import ArrayImages, FileImages
-from longtail.data.pipeline import train_loader
+from longtail.data.loader import train_loader
 from longtail.data.preprocessing import Preprocessing
 
 BARS = {"cifar": 3.0, "folder": 1.0}

@@ -133,7 +133,7 @@ def run_one(arguments: argparse.Namespace, row: str, reading: str, seed: int, ou
 
     from longtail.evaluation import read_metrics
     from longtail.training import build_config, train
-    from longtail.training.stopping import DivergedError
+    from longtail.training.stop_request import DivergedError
 
     torch.set_num_threads(1)
     method = _method(row, reading)

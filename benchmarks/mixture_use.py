@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from benchmarks._trained import load_trained, recalls, record_runs
 from longtail.methods import CompoundBN
 from longtail.nn import CompoundBatchNorm
-from longtail.training.diagnostics import read_diagnostics
+from longtail.training.run_folder.diagnostics import read_diagnostics
 
 IGNORANT, SURE = 1e9, 1e-3  # temperatures
 

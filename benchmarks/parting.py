@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from benchmarks._trained import load_trained, recalls, record_runs
-from longtail.data.pipeline import train_loader
+from longtail.data.loader import train_loader
 from longtail.nn import class_groups, convert_batch_norm, fit_components
 from longtail.training.mixture import mixture_row
 

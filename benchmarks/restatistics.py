@@ -16,9 +16,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from benchmarks import _reduced
 from benchmarks._record import write_result
 from benchmarks._trained import load_trained, recalls
-from longtail.data.pipeline import train_loader
+from longtail.data.loader import train_loader
 from longtail.nn import CompoundBatchNorm
-from longtail.training.assembly import Parts
+from longtail.training.build import Parts
 
 BATCHES = 40
 

@@ -22,10 +22,10 @@ from longtail.class_counts import ClassCounts
 from longtail.data import ArrayImages, LongTailData
 from longtail.data.preprocessing import preprocessing_of
 from longtail.models import create_model
-from longtail.training import Watcher, build_config
-from longtail.training.assembly import Parts, build_method, training_loader
-from longtail.training.loop import Training
-from longtail.training.run_folder import RunFolder
+from longtail.training import Callback, build_config
+from longtail.training.build import Parts, build_method, training_loader
+from longtail.training.loop import TrainingLoop
+from longtail.training.run_folder.write import RunFolder
 
 SETTINGS = {
     "model": {"name": "resnet20"},
@@ -36,7 +36,7 @@ SETTINGS = {
 }
 
 
-def make_training(folder: Path) -> Training:
+def make_training(folder: Path) -> TrainingLoop:
     """A run on random images, which the step does not mind."""
     config = build_config(SETTINGS)
     draw = np.random.default_rng(0)
@@ -47,7 +47,7 @@ def make_training(folder: Path) -> Training:
     method = build_method(config, class_counts=list(counts), in_channels=3, image_size=32)
     fabric = Fabric(accelerator="cpu", devices=1)
     fabric.launch()
-    return Training(config, Parts(data, preprocessing_of(data), method), RunFolder(folder), fabric, Watcher())
+    return TrainingLoop(config, Parts(data, preprocessing_of(data), method), RunFolder(folder), fabric, Callback())
 
 
 def main() -> None:

@@ -72,7 +72,7 @@ def train(
     Raises:
         LongtailError: its three lines say what is wrong, why it matters and what to do.
     """
-    from longtail.training import Watcher
+    from longtail.training import Callback
     from longtail.training import train as train_run
     from longtail.training.layering import merge
     from longtail.training.settling import settle
@@ -104,11 +104,11 @@ def train(
         budget=budget,
     )
     if not show:
-        return train_run(chosen, out=folder, resume=going_on, watcher=Watcher())
-    from longtail.cli.progress import TrainingScreen
+        return train_run(chosen, out=folder, resume=going_on, callback=Callback())
+    from longtail.cli.training_screen import TrainingScreen
 
     with TrainingScreen() as screen:
-        return train_run(chosen, out=folder, resume=going_on, watcher=screen)
+        return train_run(chosen, out=folder, resume=going_on, callback=screen)
 
 
 def _path(value: str | PathLike[str] | None) -> str | None:

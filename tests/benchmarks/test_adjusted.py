@@ -8,7 +8,7 @@ from sklearn.metrics import balanced_accuracy_score
 
 from benchmarks.adjusted import adjusted
 from longtail.evaluation import write_predictions
-from longtail.training.finished_run import FinishedRun
+from longtail.training.run_folder.read import FinishedRun
 
 
 def test_accuracy_by_strength_is_that_of_logits_less_the_log_priors_of_the_training_images(tmp_path: Path) -> None:

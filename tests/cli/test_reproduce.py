@@ -17,10 +17,10 @@ import torch
 from longtail.cli import run
 from longtail.cli.reproduce import _needs
 from longtail.reproduction.estimate import Estimates, in_words, share_done
-from longtail.reproduction.outcome import read_outcome
 from longtail.reproduction.plan import make_plan
+from longtail.reproduction.run_outcome import read_outcome
 from longtail.reproduction.tables import Entry, Table
-from longtail.reproduction.writing import make_page
+from longtail.reproduction.write_outcome import make_page
 from longtail.training import load_run
 
 TINY = ["--data", "digits-lt:10", "--model", "resnet8"]

@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
-from longtail.data.loader import Loader
-from longtail.data.pipeline import eval_loader, train_loader
+from longtail.data.loader import Loader, eval_loader, train_loader
 from longtail.data.preprocessing import Preprocessing
 from longtail.data.samplers import SAMPLERS
 from longtail.data.views import Batch

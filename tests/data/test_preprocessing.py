@@ -3,7 +3,7 @@ import pytest
 
 from longtail.class_counts import ClassCounts
 from longtail.data.images import ArrayImages
-from longtail.data.opening import LongTailData, open_dataset
+from longtail.data.open_dataset import LongTailData, open_dataset
 from longtail.data.preprocessing import preprocessing_of
 from longtail.data.views import BatchKey, ViewedImages
 

@@ -7,7 +7,7 @@ from torchvision.transforms.v2 import functional as F
 
 from longtail.data.images import ArrayImages
 from longtail.data.preprocessing import Preprocessing
-from longtail.data.randomness import ImageDraws
+from longtail.data.random_bits import ImageDraws
 from longtail.data.views import BatchKey, ViewedImages, normalise
 
 RNG = np.random.default_rng(0)

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from longtail.evaluation.bootstrap import choose_resampling, interval, resample
+from longtail.evaluation.bootstrap import bootstrap_interval, choose_resampling, resample
 
 TARGET = np.repeat(np.arange(4), [5, 10, 20, 40])
 
@@ -55,7 +55,7 @@ def test_interval_of_a_mean_equals_that_of_scipy() -> None:
     rng = np.random.default_rng(0)
     sample = rng.random(200) < 0.3
     rows = np.concatenate(list(resample(np.zeros(200, dtype=np.int64), replicates=9999, resampling="plain", seed=0)))
-    low, high = interval(float(sample.mean()), sample[rows].mean(axis=1))
+    low, high = bootstrap_interval(float(sample.mean()), sample[rows].mean(axis=1))
     expected = bootstrap((sample,), np.mean, method="percentile", rng=rng).confidence_interval
     assert low == pytest.approx(expected.low, abs=0.006)  # the means are multiples of 0.005
     assert high == pytest.approx(expected.high, abs=0.006)
@@ -64,7 +64,7 @@ def test_interval_of_a_mean_equals_that_of_scipy() -> None:
 @pytest.mark.parametrize("bias", [0.4, -0.4])
 def test_an_interval_reaches_from_the_estimate_to_the_estimate_freed_of_its_bias(bias: float) -> None:
     values = np.random.default_rng(0).normal(0.1 + bias, 0.01, 4000)
-    low, high = interval(0.1, values)
+    low, high = bootstrap_interval(0.1, values)
     assert low == pytest.approx(min(0.1, 0.1 - bias) - 1.96 * 0.01, abs=0.002)
     assert high == pytest.approx(max(0.1, 0.1 - bias) + 1.96 * 0.01, abs=0.002)
 

@@ -11,8 +11,8 @@ from longtail.cli import run
 from longtail.reproduction.plan import check_folders, command_of, make_plan
 from longtail.reproduction.tables import list_tables, load_table
 from longtail.training import build_config
-from longtail.training.assembly import find_method
-from longtail.training.run_folder import RunFolder
+from longtail.training.build import find_method
+from longtail.training.run_folder.write import RunFolder
 
 
 @pytest.mark.parametrize("budget", ["quick", "paper"])

@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.kill_and_resume import SETTINGS, differences, finish, fork_run, kill_and_resume, reference_run
 from longtail._errors import DataError
-from longtail.training import Watcher, build_config, train
+from longtail.training import Callback, build_config, train
 from longtail.training.checkpoint import load_checkpoint
 
 
@@ -59,7 +59,7 @@ def test_a_kill_within_the_writing_of_a_checkpoint_loses_nothing(
     assert differences(reference[0], tmp_path / "run") == []
 
 
-class KillWorker(Watcher):
+class KillWorker(Callback):
     """Kills the loader's workers once, after the second step."""
 
     def __init__(self) -> None:
@@ -76,9 +76,9 @@ class KillWorker(Watcher):
 
 
 def test_a_worker_that_dies_is_replaced_and_no_batch_is_lost(reference: tuple[Path, float], tmp_path: Path) -> None:
-    watcher = KillWorker()
-    train(build_config(SETTINGS | {"workers": 1}), out=tmp_path / "run", watcher=watcher)
-    assert "a worker died" in watcher.said
+    callback = KillWorker()
+    train(build_config(SETTINGS | {"workers": 1}), out=tmp_path / "run", callback=callback)
+    assert "a worker died" in callback.said
     assert differences(reference[0], tmp_path / "run") == []
 
 

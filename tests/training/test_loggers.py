@@ -6,8 +6,8 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from longtail._errors import UsageError
+from longtail.training.callback import Callback
 from longtail.training.loggers import add_loggers, check_loggers
-from longtail.training.watcher import Watcher
 
 ROW = {"train/loss": 2.0, "test/accuracy_many": 0.9, "test/accuracy_medium": 0.5, "test/accuracy_few": 0.25}
 
@@ -18,7 +18,7 @@ def curve(folder: Path, name: str) -> dict[int, float]:
     return {event.step: event.value for event in events.Scalars(name)}
 
 
-class Noted(Watcher):
+class Noted(Callback):
     def __init__(self) -> None:
         self.told: list[str] = []
 
@@ -30,12 +30,12 @@ class Noted(Watcher):
 
 
 def test_tensorboard_shows_many_medium_and_few(tmp_path: Path) -> None:
-    watcher = add_loggers(Watcher(), ["tensorboard"], tmp_path)
-    watcher.start(epochs=3, steps=5, epoch=0)
-    watcher.epoch({"epoch": 1, "train/loss": 3.0})
-    watcher.epoch({"epoch": 2, **ROW, "test/accuracy_many": None})
-    watcher.epoch({"epoch": 3, **ROW})
-    watcher.finish()
+    callback = add_loggers(Callback(), ["tensorboard"], tmp_path)
+    callback.start(epochs=3, steps=5, epoch=0)
+    callback.epoch({"epoch": 1, "train/loss": 3.0})
+    callback.epoch({"epoch": 2, **ROW, "test/accuracy_many": None})
+    callback.epoch({"epoch": 3, **ROW})
+    callback.finish()
     assert curve(tmp_path, "test/accuracy_few") == {2: 0.25, 3: 0.25}
     assert curve(tmp_path, "test/accuracy_many") == {3: pytest.approx(0.9)}
     assert curve(tmp_path, "train/loss") == {1: 3.0, 2: 2.0, 3: 2.0}
@@ -43,22 +43,22 @@ def test_tensorboard_shows_many_medium_and_few(tmp_path: Path) -> None:
 
 def test_a_resumed_run_goes_on_in_the_same_curve(tmp_path: Path) -> None:
     for first, loss in ((0, 5.0), (1, 1.0)):
-        watcher = add_loggers(Watcher(), ["tensorboard"], tmp_path)
-        watcher.start(epochs=3, steps=5, epoch=first)
+        callback = add_loggers(Callback(), ["tensorboard"], tmp_path)
+        callback.start(epochs=3, steps=5, epoch=first)
         for epoch in range(first + 1, 4):
-            watcher.epoch({"epoch": epoch, "train/loss": loss})
-        watcher.finish()
+            callback.epoch({"epoch": epoch, "train/loss": loss})
+        callback.finish()
     assert curve(tmp_path, "train/loss") == {1: 5.0, 2: 1.0, 3: 1.0}
 
 
 def test_the_runs_own_watcher_is_told_too(tmp_path: Path) -> None:
     noted = Noted()
-    watcher = add_loggers(noted, ["tensorboard"], tmp_path)
-    watcher.say("hello")
-    watcher.start(epochs=1, steps=1, epoch=0)
-    watcher.step(epoch=0, batch=1, loss=1.0, lr=0.1, images=1)
-    watcher.epoch({"epoch": 1})
-    watcher.finish()
+    callback = add_loggers(noted, ["tensorboard"], tmp_path)
+    callback.say("hello")
+    callback.start(epochs=1, steps=1, epoch=0)
+    callback.step(epoch=0, batch=1, loss=1.0, lr=0.1, images=1)
+    callback.epoch({"epoch": 1})
+    callback.finish()
     assert noted.told == ["hello", "epoch 1"]
     assert add_loggers(noted, ["csv"], tmp_path) is noted
 

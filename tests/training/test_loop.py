@@ -12,9 +12,9 @@ from benchmarks.kill_and_resume import differences
 from longtail._errors import LongtailError
 from longtail.evaluation import read_metrics
 from longtail.methods import METHODS, Method, MethodOutput
-from longtail.training import RunConfig, Watcher, build_config, load_run, train
+from longtail.training import Callback, RunConfig, build_config, load_run, train
 from longtail.training.memory_notes import write_note
-from longtail.training.stopping import DivergedError, MemoryFullError, StoppedError
+from longtail.training.stop_request import DivergedError, MemoryFullError, StoppedError
 
 SETTINGS: dict[str, Any] = {
     "data": "digits-lt:10",
@@ -48,7 +48,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Interrupt(Watcher):
+class Interrupt(Callback):
     """Does something after a number of steps."""
 
     def __init__(self, after: int, action: Any) -> None:
@@ -109,7 +109,7 @@ def test_a_run_that_was_cut_off_anywhere_goes_on_to_the_same_bits(
 ) -> None:
     out = tmp_path / "run"
     with pytest.raises(ConnectionResetError):
-        train(config(checkpoint_steps=every), out=out, watcher=Interrupt(steps, fail))
+        train(config(checkpoint_steps=every), out=out, callback=Interrupt(steps, fail))
     train(config(), out=out, resume=True)
     assert differences(reference, out) == []
 
@@ -117,12 +117,12 @@ def test_a_run_that_was_cut_off_anywhere_goes_on_to_the_same_bits(
 def test_components_that_were_fitted_before_the_cut_are_not_fitted_again(tmp_path: Path) -> None:
     method = {"name": "compound_bn", "split": False, "dual_path": False, "component_init": "fitted", "start": 0.5}
     count = Interrupt(0, fail)
-    train(config(method=method), out=tmp_path / "whole", watcher=count)
+    train(config(method=method), out=tmp_path / "whole", callback=count)
     half = -count.left // 2  # steps of the first epoch, before the fit
     for steps in (half, half + 2):
         out = tmp_path / f"cut after {steps}"
         with pytest.raises(ConnectionResetError):
-            train(config(method=method, checkpoint_steps=1), out=out, watcher=Interrupt(steps, fail))
+            train(config(method=method, checkpoint_steps=1), out=out, callback=Interrupt(steps, fail))
         run = train(config(method=method), out=out, resume=True)
         assert differences(tmp_path / "whole", out) == []
     distances = [row["mixture/distance"] or 0.0 for row in read_metrics(run.path / "metrics.csv")]
@@ -132,7 +132,7 @@ def test_components_that_were_fitted_before_the_cut_are_not_fitted_again(tmp_pat
 def test_it_goes_on_to_the_same_bits_with_other_workers(reference: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(ConnectionResetError):
-        train(config(checkpoint_steps=1), out=out, watcher=Interrupt(2, fail))
+        train(config(checkpoint_steps=1), out=out, callback=Interrupt(2, fail))
     train(config(workers=1), out=out, resume=True)
     assert differences(reference, out) == []
 
@@ -144,7 +144,7 @@ def test_a_signal_stops_between_steps_saves_and_says_how_to_go_on(
     out = tmp_path / "run"
     before = signal.getsignal(number)
     with pytest.raises(StoppedError, match="longtail train --resume") as caught:
-        train(config(), out=out, watcher=Interrupt(2, lambda: signal.raise_signal(number)))
+        train(config(), out=out, callback=Interrupt(2, lambda: signal.raise_signal(number)))
     assert caught.value.exit_code == code
     assert signal.getsignal(number) is before
     train(config(), out=out, resume=True)
@@ -162,7 +162,7 @@ def test_the_time_limit_stops_and_goes_on(reference: Path, tmp_path: Path) -> No
 
 def test_a_bug_leaves_its_traceback_in_the_log(tmp_path: Path) -> None:
     with pytest.raises(ConnectionResetError):
-        train(config(), out=tmp_path / "run", watcher=Interrupt(1, fail))
+        train(config(), out=tmp_path / "run", callback=Interrupt(1, fail))
     assert "ConnectionResetError: as if the power went" in (tmp_path / "run" / "log.txt").read_text()
 
 
@@ -174,7 +174,7 @@ def test_a_folder_with_a_run_is_not_written_over(reference: Path) -> None:
 def test_a_run_without_a_checkpoint_yet_starts_anew(reference: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(ConnectionResetError):
-        train(config(checkpoint_minutes=99.0), out=out, watcher=Interrupt(1, fail))
+        train(config(checkpoint_minutes=99.0), out=out, callback=Interrupt(1, fail))
     assert not (out / "last.ckpt").exists()
     train(config(), out=out, resume=True)
     assert differences(reference, out) == []
@@ -227,10 +227,10 @@ def test_a_batch_that_does_not_fit_is_cut_and_accumulated(
         return loss
 
     monkeypatch.setattr(faulty, "fault", staticmethod(too_large))
-    watcher = Interrupt(0, None)
-    run = train(config(method={"name": "faulty"}, epochs=1), out=tmp_path / "run", watcher=watcher)
-    assert "batches are now worked through in 2 pieces\n" in watcher.said
-    assert "batches are now worked through in 4 pieces\n" in watcher.said
+    callback = Interrupt(0, None)
+    run = train(config(method={"name": "faulty"}, epochs=1), out=tmp_path / "run", callback=callback)
+    assert "batches are now worked through in 2 pieces\n" in callback.said
+    assert "batches are now worked through in 4 pieces\n" in callback.said
     assert run.metrics["top1"] is not None
 
 
@@ -251,7 +251,7 @@ def test_a_batch_that_never_fits_ends_the_run(
 def test_a_resumed_run_takes_the_pieces_that_a_rank_noted(tmp_path: Path) -> None:
     out = tmp_path / "run"
     with pytest.raises(ConnectionResetError):
-        train(config(checkpoint_steps=1), out=out, watcher=Interrupt(2, fail))
+        train(config(checkpoint_steps=1), out=out, callback=Interrupt(2, fail))
     write_note(out, 1, 2)
     train(config(), out=out, resume=True)
     assert torch.load(out / "last.ckpt", weights_only=True)["pieces"] == 2

@@ -12,8 +12,8 @@ from scipy.stats import entropy, norm
 from torch import nn
 
 from longtail.nn import CompoundBatchNorm2d
-from longtail.training import Watcher, build_config, load_run, train
-from longtail.training.assembly import Parts, assemble
+from longtail.training import Callback, build_config, load_run, train
+from longtail.training.build import Parts, assemble
 from longtail.training.checkpoint import read_checkpoint
 from longtail.training.mixture import describe_mixture, mixture_row, record_due, record_mixture
 
@@ -116,7 +116,7 @@ def test_records_are_few_fall_on_evaluations_and_have_the_last_epoch(epochs: int
     assert all(epoch % every == 0 for epoch in found[:-1])
 
 
-class CutOff(Watcher):
+class CutOff(Callback):
     """Fails in the middle of the third epoch."""
 
     def step(self, *, epoch: int, batch: int, **_: Any) -> None:
@@ -131,7 +131,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_records_survive_a_resume_without_one_twice(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(ConnectionResetError):
-        train(build_config(SETTINGS | {"checkpoint_steps": 1}), out=tmp_path / "run", watcher=CutOff())
+        train(build_config(SETTINGS | {"checkpoint_steps": 1}), out=tmp_path / "run", callback=CutOff())
     kept = read_checkpoint(tmp_path / "run" / "last.ckpt")["progress"]["mixtures"]
     assert [json.loads(line)["epoch"] for line in kept] == [1, 2]
     resumed = train(build_config(SETTINGS), out=tmp_path / "run", resume=True)

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 # Name: (function, what the list of commands says about it).
 COMMANDS = {
-    "check": ("longtail.cli.check:check", "Look at a data set, without training: sizes, problems, advice."),
+    "check": ("longtail.cli.check:check", "FileScan at a data set, without training: sizes, problems, advice."),
     "train": ("longtail.cli.train:train", "Train on a data set, evaluate, and write a report."),
-    "list": ("longtail.cli.listing:list_", "Show methods, models, data sets, losses, recipes or runs."),
+    "list": ("longtail.cli.list_units:list_units", "Show methods, models, data sets, losses, recipes or runs."),
     "doctor": ("longtail.cli.doctor:doctor", "Say what this machine has, and test the installation."),
     "evaluate": ("longtail.cli.evaluate:evaluate", "Measure a run on another data set or split."),
     "report": ("longtail.cli.report:report", "Build the report of a run again, or compare several runs."),
     "predict": ("longtail.cli.predict:predict", "Label images with the model of a run."),
     "export": ("longtail.cli.export:export", "Write the model of a run for use elsewhere."),
     "reproduce": ("longtail.cli.reproduce:reproduce", "Run the paper's tables and figures again, ours beside theirs."),
-    "data": ("longtail.cli.data:app", "Fetch data sets."),
+    "data": ("longtail.cli.fetch:app", "Fetch data sets."),
 }
 
 

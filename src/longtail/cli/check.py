@@ -7,8 +7,8 @@ from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from longtail._errors import DataError
-    from longtail.data.checking import CheckReport
-    from longtail.data.found import FoundData
+    from longtail.data.check import CheckReport
+    from longtail.data.inventory import Inventory
 
 # More classes than this are shown by their largest and smallest.
 _MOST_LINES = 24
@@ -49,7 +49,7 @@ def check(
     allow_empty: Annotated[bool, Parameter(negative="")] = False,
     ignore_unknown: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Look at a data set, without training.
+    """FileScan at a data set, without training.
 
     Parameters
     ----------
@@ -76,12 +76,12 @@ def check(
     """
     from longtail._errors import DataError
     from longtail.cli.screen import Screen
-    from longtail.data.checking import check_data
-    from longtail.data.found import counted
-    from longtail.data.opening import find_data
+    from longtail.data.check import check_data
+    from longtail.data.inventory import counted
+    from longtail.data.open_dataset import take_inventory
 
     try:
-        found = find_data(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+        found = take_inventory(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
         with Screen(f"looking at {data}") as screen:
             report = check_data(found, full=full, progress=screen.advance)
     except DataError as error:
@@ -171,7 +171,7 @@ def _page(report: "CheckReport") -> str:
     )
 
 
-def _histogram(data: "FoundData") -> list[str]:
+def _histogram(data: "Inventory") -> list[str]:
     """One bar a class, the largest first."""
     ranked = sorted(zip(data.class_counts, data.classes, strict=True), key=lambda pair: -pair[0])
     half = _MOST_LINES // 2

@@ -36,8 +36,8 @@ def _examine() -> dict[str, Any]:
 
     import torch
 
-    from longtail.data.opening import data_root
-    from longtail.training.run_folder import environment, package_version
+    from longtail.data.open_dataset import data_root
+    from longtail.training.run_folder.write import environment, package_version
 
     told = environment(command="", device="")
     root = data_root()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from longtail.inference.measuring import Measurement
+    from longtail.inference.measure import Measurement
 
 
 def evaluate(
@@ -42,7 +42,7 @@ def evaluate(
     """
     many, few = _shots(shots)
     from longtail.cli.screen import Screen
-    from longtail.inference.measuring import measure
+    from longtail.inference.measure import measure
 
     with Screen(f"evaluating {run}") as screen:
         found = measure(
@@ -60,7 +60,7 @@ def evaluate(
     if json:
         _print_json(run, found)
     else:
-        from longtail.cli.tables import accuracy_lines
+        from longtail.cli.print_table import accuracy_lines
 
         print(f"{found.data}, {found.split}: {found.evaluation.images:,} images")
         print("\n".join(accuracy_lines(found.evaluation)))

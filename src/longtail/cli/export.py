@@ -36,7 +36,7 @@ def export(
     if push_to_hub is not None and format_ == "onnx":
         raise UsageError("--push-to-hub sends a safetensors folder", "the format is onnx", "add --format safetensors")
     if format_ == "onnx":
-        from longtail.inference.exporting import require_onnx
+        from longtail.inference.export import require_onnx
 
         require_onnx()  # before torch is imported
         if out is not None and out.suffix != ".onnx":

@@ -31,7 +31,7 @@ def report(
 
     if not runs:
         raise UsageError("RUN is missing", "", "name the folder of a run, such as runs/birds-1")
-    from longtail.training.reporting import write_comparison, write_report
+    from longtail.training.run_folder.report import write_comparison, write_report
 
     if len(runs) == 1:
         file = write_report(runs[0], out)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from longtail.cli.print_table import print_table
 from longtail.cli.screen import Status
-from longtail.cli.tables import print_table
 
 if TYPE_CHECKING:
     from longtail.reproduction.estimate import Estimates
-    from longtail.reproduction.outcome import EntryOutcome
     from longtail.reproduction.plan import Plan
+    from longtail.reproduction.run_outcome import EntryOutcome
 
 _FLAG = Parameter(negative="")
 _SEVERAL = Parameter(consume_multiple=True, negative="")
@@ -115,11 +115,11 @@ def reproduce(
 
 
 def _carry_out(plan: "Plan", needs: dict[str, str]) -> None:
-    from longtail.cli.progress import TrainingScreen
-    from longtail.reproduction.outcome import read_outcome
+    from longtail.cli.training_screen import TrainingScreen
+    from longtail.reproduction.carry_out import carry_out, read_failure
     from longtail.reproduction.plan import PlannedRun
-    from longtail.reproduction.running import carry_out, read_failure
-    from longtail.reproduction.writing import write_outcome
+    from longtail.reproduction.run_outcome import read_outcome
+    from longtail.reproduction.write_outcome import write_outcome
 
     names = {
         run.folder: f"{planned.entry.name} on {planned.entry.data}" for planned in plan.entries for run in planned.runs
@@ -140,13 +140,13 @@ def _carry_out(plan: "Plan", needs: dict[str, str]) -> None:
                 screen.say(f"failed: {failure.message}; going on with the next")
             write_outcome(plan, read_outcome(plan, needs))
 
-        carry_out(plan, skip=lambda run: run.config.data in needs, watcher=begin, after_each=end)
+        carry_out(plan, skip=lambda run: run.config.data in needs, callback=begin, after_each=end)
 
 
 def _needs(plan: "Plan", estimates: "Estimates") -> dict[str, str]:
     """What to say of each data set that is not there; it is an error if none is."""
     from longtail._errors import DataError
-    from longtail.data.opening import data_root
+    from longtail.data.open_dataset import data_root
 
     missing = {run.config.data: error for run in plan.runs if (error := estimates.missing(run))}
     if plan.runs and len(missing) == len({run.config.data for run in plan.runs}):
@@ -166,7 +166,7 @@ def _announce(plan: "Plan", estimates: "Estimates", *, dry: bool, as_json: bool)
     """Say what will be run and how long it takes: on stderr, or on stdout if that is all that was asked for."""
     from longtail.reproduction.estimate import in_words, total_seconds
     from longtail.reproduction.plan import command_of
-    from longtail.reproduction.writing import how_it_was_made
+    from longtail.reproduction.write_outcome import how_it_was_made
 
     total, unknown = total_seconds(plan, estimates)
     if dry and as_json:
@@ -234,9 +234,9 @@ def _list(plans: "list[Plan]", *, as_json: bool) -> int:
 
 def _show(plan: "Plan", needs: dict[str, str], *, as_json: bool) -> int:
     """Write and print the outcome; the exit code is that of the first run that failed."""
-    from longtail.reproduction.outcome import exit_code, read_outcome
-    from longtail.reproduction.writing import HEADER, make_page, write_outcome
-    from longtail.reproduction.writing import as_json as encode
+    from longtail.reproduction.run_outcome import exit_code, read_outcome
+    from longtail.reproduction.write_outcome import HEADER, make_page, write_outcome
+    from longtail.reproduction.write_outcome import as_json as encode
 
     outcomes: list[EntryOutcome] = read_outcome(plan, needs)
     write_outcome(plan, outcomes)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from longtail.cli.tables import accuracy_lines
+from longtail.cli.print_table import accuracy_lines
 
 if TYPE_CHECKING:
     from longtail.training import Run, RunConfig
@@ -121,11 +121,11 @@ def train(
     if dry_run:
         _print_settings(settings)
         return 0
-    from longtail.cli.progress import TrainingScreen
+    from longtail.cli.training_screen import TrainingScreen
     from longtail.training import train as run_training
 
     with TrainingScreen() as screen:
-        run = run_training(settings, out=folder, resume=going_on, watcher=screen)
+        run = run_training(settings, out=folder, resume=going_on, callback=screen)
     if screen.is_first_rank:
         print("\n".join(summary(run)))
     return 0

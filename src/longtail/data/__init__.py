@@ -1,6 +1,6 @@
 """Long-tailed data: the named benchmarks and anybody's own images."""
 
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
-from longtail.data.opening import LongTailData, open_dataset
+from longtail.data.open_dataset import LongTailData, open_dataset
 
 __all__ = ["ArrayImages", "FileImages", "ImageDataset", "LongTailData", "open_dataset"]

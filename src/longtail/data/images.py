@@ -1,4 +1,4 @@
-"""Labelled images: in memory as one array, or as files that are decoded when asked for.
+"""ImagePrediction images: in memory as one array, or as files that are decoded when asked for.
 
 Both kinds are map-style datasets with the same face, `ImageDataset`: item `i` is an uint8 image of shape
 (channels, height, width) and its label. Images come as they are stored: a grey set keeps its one channel,
@@ -136,7 +136,7 @@ class FileImages:
     def __getitem__(self, index: int, /) -> "tuple[torch.Tensor, int]":
         import torch
 
-        from longtail.data.decoding import UNREADABLE, decode_image
+        from longtail.data.decode_image import UNREADABLE, decode_image
 
         index = range(len(self))[index]
         target = int(self.targets[index])

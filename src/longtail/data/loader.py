@@ -5,14 +5,16 @@ depends on which worker answers, `set_epoch` reaches workers that live on, and a
 the epoch and how many of its batches were seen. Which images a batch has is `batch_plan`'s matter.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import torch
 from torch.utils.data import DataLoader
 
 from longtail.data.batch_plan import BatchPlan, Last
-from longtail.data.samplers.base import EpochSampler
+from longtail.data.images import ImageDataset
+from longtail.data.preprocessing import Preprocessing
+from longtail.data.samplers import SAMPLERS, EpochSampler, SequentialSampler
 from longtail.data.views import Batch, ViewedImages
 
 T = TypeVar("T")
@@ -102,6 +104,79 @@ class Loader:
             "batch_size": self._plan.batch_size,
             "num_samples": self.sampler.num_samples,
         }
+
+
+def train_loader(
+    images: ImageDataset,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    views: Sequence[str] = ("weak",),
+    sampler: str = "instance",
+    seed: int = 0,
+    epochs: int | None = None,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    last: Last = "drop",
+    pin_memory: bool = False,
+) -> Loader:
+    """Batches to train on.
+
+    Args:
+        images: the training images.
+        preprocessing: how they are seen.
+        batch_size: the images of a batch, all ranks together.
+        views: of each image, "weak" or "strong", in the order in which the batch has them.
+        sampler: a name of `SAMPLERS`.
+        seed: of the order and of the augmentation.
+        epochs: the length of the training, for the progressive sampler.
+        workers: processes that make batches.
+        rank: this process.
+        world_size: the number of processes that share each batch.
+        last: what becomes of the images that do not fill a batch; see `batch_plan`.
+        pin_memory: whether batches are put where an accelerator copies them from faster.
+
+    Example:
+        >>> from longtail.data import open_dataset
+        >>> from longtail.data.preprocessing import preprocessing_of
+        >>> data = open_dataset("digits-lt:10")
+        >>> views = ("weak", "strong")
+        >>> loader = train_loader(data.train, preprocessing_of(data), batch_size=64, views=views)
+        >>> loader.set_epoch(0)
+        >>> batch = next(iter(loader))
+        >>> [tuple(view.shape) for view in batch.views], len(loader)
+        ([(64, 1, 8, 8), (64, 1, 8, 8)], 7)
+    """
+    makers = {"weak": preprocessing.weak, "strong": preprocessing.strong}
+    strange = [view for view in views if view not in makers]
+    if strange:
+        raise ValueError(f"views must be weak or strong, got {strange[0]!r}")
+    seen = ViewedImages(
+        images,
+        [makers[view]() for view in views],
+        mean=preprocessing.mean,
+        std=preprocessing.std,
+        seed=seed,
+    )
+    order = SAMPLERS[sampler](images.targets, seed=seed, rank=rank, world_size=world_size, epochs=epochs)
+    return Loader(seen, order, batch_size=batch_size, workers=workers, last=last, pin_memory=pin_memory)
+
+
+def eval_loader(
+    images: ImageDataset,
+    preprocessing: Preprocessing,
+    *,
+    batch_size: int,
+    workers: int = 0,
+    rank: int = 0,
+    world_size: int = 1,
+    pin_memory: bool = False,
+) -> Loader:
+    """Batches to evaluate on: each image exactly once over all ranks, in order and without any chance."""
+    seen = ViewedImages(images, [preprocessing.evaluation()], mean=preprocessing.mean, std=preprocessing.std)
+    order = SequentialSampler(images.targets, rank=rank, world_size=world_size)
+    return Loader(seen, order, batch_size=batch_size, workers=workers, last="every", pin_memory=pin_memory)
 
 
 def _as_it_is(batch: T) -> T:

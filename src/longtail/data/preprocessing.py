@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from longtail.data.opening import LongTailData
+from longtail.data.open_dataset import LongTailData
 from longtail.data.transforms.auto_augment import AutoAugment
 from longtail.data.transforms.framing import CentreCrop, Framing, PadCrop, ResizedCrop
 from longtail.data.views import View

@@ -1,4 +1,4 @@
-"""Which images: long-tailed subsets and held-out parts, drawn class by class from a seed.
+"""The splits of a data set, and how they are drawn: long-tailed subsets and held-out parts, class by class.
 
 Every draw has its own generator of (seed, class), so that it depends on the labels, the seed and nothing
 else, and touches no global random numbers. Images are ordered by raw 64-bit words of PCG64, a stream that
@@ -10,9 +10,13 @@ A smaller subset is part of a larger one: the images of CIFAR-10-LT at ρ = 100 
 
 import hashlib
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+SplitName = Literal["train", "val", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "val", "test")
 
 Indices = NDArray[np.int64]
 

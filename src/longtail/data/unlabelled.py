@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longtail._errors import DataError
-from longtail.data.folders import images_below, missing
+from longtail.data.folder import images_below, missing
 
 if TYPE_CHECKING:
     import torch
@@ -109,7 +109,7 @@ class UnlabelledImages:
     def __getitem__(self, index: int, /) -> "tuple[torch.Tensor, int]":
         import torch
 
-        from longtail.data.decoding import UNREADABLE, decode_image
+        from longtail.data.decode_image import UNREADABLE, decode_image
 
         try:
             pixels = torch.from_numpy(decode_image(self.paths[index], self.size)).permute(2, 0, 1)
@@ -130,7 +130,7 @@ class UnlabelledImages:
 
 
 class Recoloured:
-    """Labelled images with another number of channels, for a model that was trained on such.
+    """ImagePrediction images with another number of channels, for a model that was trained on such.
 
     Args:
         images: the data set.

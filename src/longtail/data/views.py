@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
-from longtail.data.randomness import ImageDraws
+from longtail.data.random_bits import ImageDraws
 from longtail.data.transforms.auto_augment import AutoAugment
 from longtail.data.transforms.framing import Framing, Images
 

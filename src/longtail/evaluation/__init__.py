@@ -3,21 +3,20 @@
 The page is made by `longtail.evaluation.report`, which is imported on its own because it needs Jinja2.
 """
 
-from longtail.evaluation.alignment import align_predictions
+from longtail.evaluation.align_predictions import align_predictions
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison, compare_runs
+from longtail.evaluation.evaluate import evaluate
 from longtail.evaluation.mistakes import surest_mistakes
 from longtail.evaluation.mixture import MixtureLayer
-from longtail.evaluation.mixture_history import MixtureRecord
-from longtail.evaluation.posthoc import Choice, adjust_logits, choose_tau, fit_temperature, scale_temperature
+from longtail.evaluation.mixture_record import MixtureRecord
+from longtail.evaluation.posthoc import PostHocChoice, adjust_logits, choose_tau, fit_temperature, scale_temperature
 from longtail.evaluation.predictions import Predictions, read_predictions, write_predictions
+from longtail.evaluation.read_metrics import read_metrics
 from longtail.evaluation.result import ClassResult, Evaluation, GroupResult
 from longtail.evaluation.shifted import ShiftedAccuracy, shifted_accuracy, shifted_prior, shifted_subset
-from longtail.evaluation.summary import evaluate
-from longtail.evaluation.training_log import read_metrics
 
 __all__ = [
-    "Choice",
     "ClassResult",
     "Comparison",
     "Estimate",
@@ -25,6 +24,7 @@ __all__ = [
     "GroupResult",
     "MixtureLayer",
     "MixtureRecord",
+    "PostHocChoice",
     "Predictions",
     "ShiftedAccuracy",
     "adjust_logits",

@@ -76,7 +76,7 @@ def resample(target: Ints, *, replicates: int, resampling: Resampling, seed: int
             yield order[start + np.minimum(within, size - 1)]  # the product may round up to `size`
 
 
-def interval(
+def bootstrap_interval(
     estimate: float, values: npt.NDArray[np.float64], *, level: float = 0.95
 ) -> tuple[float | None, float | None]:
     """The middle `level` of the resampled `values`, freed of their bias."""

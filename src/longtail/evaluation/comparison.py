@@ -21,10 +21,10 @@ import numpy.typing as npt
 from longtail.class_counts import GROUPS, ClassCounts
 from longtail.evaluation._arrays import Ints, as_class_names, as_logits, as_target
 from longtail.evaluation.bootstrap import Resampling, choose_resampling, resample
+from longtail.evaluation.evaluate import evaluate
+from longtail.evaluation.mcnemar import holm, joint_half_widths, mcnemar
 from longtail.evaluation.outcomes import Outcomes, outcomes, statistics
 from longtail.evaluation.result import Bootstrap, Evaluation
-from longtail.evaluation.significance import holm, joint_half_widths, mcnemar
-from longtail.evaluation.summary import evaluate
 
 Verdict = Literal["better", "worse", "no difference shown"]
 METRICS = ("balanced", *GROUPS, "top1", "top5", "ece")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from longtail.class_counts import GROUPS, Group
 from longtail.evaluation._arrays import Bools, Floats, Ints, softmax
 from longtail.evaluation.calibration import bin_index
-from longtail.evaluation.metrics import in_top_k
+from longtail.evaluation.confusion_matrix import in_top_k
 
 
 @dataclass(frozen=True)

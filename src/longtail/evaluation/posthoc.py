@@ -9,7 +9,7 @@ with π_k the training prior of class k. τ = 1 turns a model of the training di
 balanced distribution; T leaves every decision as it is and changes only how sure the model is.
 
 The number is chosen on validation images and applied to test images. The functions that choose take both
-splits, look at the test labels never, and return a `Choice` that says what was chosen, on what, and by which
+splits, look at the test labels never, and return a `PostHocChoice` that says what was chosen, on what, and by which
 rule, so that the report can.
 """
 
@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from longtail.class_counts import ClassCounts
 from longtail.evaluation._arrays import Floats, Ints, as_logits, as_target, softmax
-from longtail.evaluation.metrics import confusion_matrix, mean_over_support, recall_per_class
+from longtail.evaluation.confusion_matrix import confusion_matrix, mean_over_support, recall_per_class
 
 Criterion = Literal["balanced", "top1"]
 TAUS = tuple(round(0.1 * step, 1) for step in range(31))
@@ -30,7 +30,7 @@ _HOTTEST, _COLDEST = 1e-3, 1e3  # bounds of 1/T: a validation set without an err
 
 
 @dataclass(frozen=True)
-class Choice:
+class PostHocChoice:
     """A parameter, and how it was chosen.
 
     `tried` pairs each value with its score on the validation images, for a sweep; it is empty where the
@@ -78,7 +78,7 @@ def choose_tau(
     *,
     taus: Sequence[float] = TAUS,
     criterion: Criterion = "balanced",
-) -> tuple[Floats, Choice]:
+) -> tuple[Floats, PostHocChoice]:
     """Choose τ on the validation images; return the adjusted test logits and the choice.
 
     Of taus that score the same, the one nearest to 0 (the smallest change) is taken.
@@ -91,7 +91,7 @@ def choose_tau(
     scores = tuple((tau, _score(adjust_logits(logits, counts, tau), target, criterion)) for tau in taus)
     best, _ = max(scores, key=lambda pair: (pair[1], -abs(pair[0])))
     name = {"balanced": "balanced accuracy", "top1": "top-1 accuracy"}[criterion]
-    choice = Choice("logit adjustment", "tau", best, name, len(logits), scores)
+    choice = PostHocChoice("logit adjustment", "tau", best, name, len(logits), scores)
     return adjust_logits(as_logits(test_logits, name="test_logits"), counts, best), choice
 
 
@@ -120,11 +120,11 @@ def fit_temperature(logits: npt.ArrayLike, target: npt.ArrayLike) -> float:
 
 def scale_temperature(
     val_logits: npt.ArrayLike, val_target: npt.ArrayLike, test_logits: npt.ArrayLike
-) -> tuple[Floats, Choice]:
+) -> tuple[Floats, PostHocChoice]:
     """Fit T on the validation images; return the scaled test logits and the choice."""
     values = as_logits(val_logits, name="val_logits")
     temperature = fit_temperature(values, val_target)
-    choice = Choice("temperature scaling", "T", temperature, "negative log-likelihood", len(values))
+    choice = PostHocChoice("temperature scaling", "T", temperature, "negative log-likelihood", len(values))
     scaled: Floats = as_logits(test_logits, name="test_logits") / np.float32(temperature)
     return scaled, choice
 

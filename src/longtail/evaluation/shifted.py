@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from longtail.class_counts import ClassCounts
 from longtail.evaluation._arrays import Floats, Ints, as_logits, as_target
-from longtail.evaluation.metrics import confusion_matrix, recall_per_class
+from longtail.evaluation.confusion_matrix import confusion_matrix, recall_per_class
 
 Direction = Literal["forward", "backward"]
 IMBALANCE_FACTORS = (50.0, 25.0, 10.0, 5.0, 2.0)

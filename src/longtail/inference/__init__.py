@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from longtail.inference.classifier import Classifier, load
-    from longtail.inference.labelled import Guess, Labelled, LabelledImages
+    from longtail.inference.image_predictions import Guess, ImagePrediction, ImagePredictions
 
-__all__ = ["Classifier", "Guess", "Labelled", "LabelledImages", "load"]
+__all__ = ["Classifier", "Guess", "ImagePrediction", "ImagePredictions", "load"]
 
 
 def __getattr__(name: str) -> Any:

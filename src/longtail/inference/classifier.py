@@ -19,15 +19,15 @@ from torch import Tensor
 from longtail._errors import DataError, UsageError
 from longtail.class_counts import ClassCounts, Group
 from longtail.data.images import ImageDataset
-from longtail.data.pipeline import eval_loader
-from longtail.data.scanning import look
+from longtail.data.loader import eval_loader
+from longtail.data.scan import scan_file
 from longtail.data.unlabelled import Recoloured, UnlabelledImages
-from longtail.inference.labelled import Guess, Labelled, LabelledImages
-from longtail.training.exported_model import SavedModel, load_model
-from longtail.training.finished_run import model_folder
+from longtail.inference.image_predictions import Guess, ImagePrediction, ImagePredictions
+from longtail.training.run_folder.model import SavedModel, load_model
+from longtail.training.run_folder.read import model_folder
 
 if TYPE_CHECKING:
-    from longtail.inference.exporting import Exported
+    from longtail.inference.export import Exported
 
 Progress = Callable[[int, int], None]
 
@@ -74,7 +74,7 @@ class Classifier:
         batch_size: int = _BATCH,
         workers: int | None = None,
         progress: Progress | None = None,
-    ) -> LabelledImages:
+    ) -> ImagePredictions:
         """The most probable classes of each image file, one entry a path, in order.
 
         A file that cannot be read gets an entry with an `error` and no guesses.
@@ -101,10 +101,10 @@ class Classifier:
             if progress is not None:
                 progress(len(found), len(names))
         # Why, is asked again here: it would be long to send through shared memory.
-        errors = {i: look(names[i], full=True).error or "cannot be decoded" for i in images.unreadable}
-        return LabelledImages(
+        errors = {i: scan_file(names[i], full=True).error or "cannot be decoded" for i in images.unreadable}
+        return ImagePredictions(
             [
-                Labelled(name, () if i in errors else guesses, errors.get(i, ""))
+                ImagePrediction(name, () if i in errors else guesses, errors.get(i, ""))
                 for i, (name, guesses) in enumerate(zip(names, found, strict=True))
             ]
         )
@@ -131,12 +131,12 @@ class Classifier:
         return np.concatenate(rows) if rows else np.zeros((0, len(self.classes)), np.float32)
 
     def export(self, out: str | PathLike[str]) -> "Exported":
-        """Write the model for use elsewhere; see `longtail.inference.exporting`.
+        """Write the model for use elsewhere; see `longtail.inference.export`.
 
         Args:
             out: a file that ends in `.onnx`, or a folder, which gets the weights as safetensors and a model card.
         """
-        from longtail.inference.exporting import export
+        from longtail.inference.export import export
 
         return export(self, Path(out))
 

@@ -14,9 +14,9 @@ from longtail._errors import DataError
 from longtail._files import write_text
 from longtail.evaluation import Estimate, Evaluation, evaluate
 from longtail.inference.classifier import Classifier
-from longtail.inference.exporting import Exported
-from longtail.training.exported_model import CONFIG, WEIGHTS
-from longtail.training.finished_run import model_folder, open_run
+from longtail.inference.export import Exported
+from longtail.training.run_folder.model import CONFIG, WEIGHTS
+from longtail.training.run_folder.read import model_folder, open_run
 
 CARD = "README.md"
 _USE = """```python

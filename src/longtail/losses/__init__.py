@@ -4,8 +4,8 @@
 their contract.
 """
 
-from longtail.losses._base import LOSSES, LongTailLoss
 from longtail.losses.balanced_softmax import BalancedSoftmaxLoss, balanced_softmax_loss
+from longtail.losses.base import LOSSES, LongTailLoss
 from longtail.losses.class_balanced import ClassBalancedLoss, class_balanced_loss
 from longtail.losses.class_weights import class_weights
 from longtail.losses.cross_entropy import CrossEntropyLoss, cross_entropy_loss

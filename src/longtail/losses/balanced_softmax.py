@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longtail._typing import Reduction
-from longtail.losses._base import LOSSES, LongTailLoss
 from longtail.losses._checks import ClassCountsLike, check_inputs, counts_for
+from longtail.losses.base import LOSSES, LongTailLoss
 
 
 def balanced_softmax_loss(

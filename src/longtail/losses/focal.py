@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longtail._typing import Reduction
-from longtail.losses._base import LOSSES, LongTailLoss
 from longtail.losses._checks import ClassCountsLike, check_at_least_zero, check_inputs, counts_for
 from longtail.losses._reduction import reduce_losses
+from longtail.losses.base import LOSSES, LongTailLoss
 from longtail.losses.class_weights import Weighting, check_weighting, class_weights
 
 

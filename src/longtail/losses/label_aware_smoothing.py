@@ -20,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longtail._typing import Reduction
-from longtail.losses._base import LOSSES, LongTailLoss
 from longtail.losses._checks import ClassCountsLike, check_inputs, check_share, counts_for
 from longtail.losses._reduction import reduce_losses
+from longtail.losses.base import LOSSES, LongTailLoss
 
 SmoothingShape = Literal["concave", "linear", "convex"]
 

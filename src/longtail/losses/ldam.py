@@ -18,7 +18,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longtail._typing import Reduction
-from longtail.losses._base import LOSSES, LongTailLoss
 from longtail.losses._checks import (
     ClassCountsLike,
     check_at_least_zero,
@@ -26,6 +25,7 @@ from longtail.losses._checks import (
     check_share,
     counts_for,
 )
+from longtail.losses.base import LOSSES, LongTailLoss
 from longtail.losses.class_weights import class_weights
 
 

@@ -15,7 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longtail._typing import Reduction
-from longtail.losses._base import LOSSES, LongTailLoss
 from longtail.losses._checks import (
     ClassCountsLike,
     check_at_least_zero,
@@ -23,6 +22,7 @@ from longtail.losses._checks import (
     check_logits,
     counts_for,
 )
+from longtail.losses.base import LOSSES, LongTailLoss
 
 
 def logit_adjustment_loss(

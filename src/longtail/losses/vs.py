@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from longtail._typing import Reduction
-from longtail.losses._base import LOSSES, LongTailLoss
 from longtail.losses._checks import ClassCountsLike, check_at_least_zero, check_inputs, counts_for
+from longtail.losses.base import LOSSES, LongTailLoss
 from longtail.losses.logit_adjustment import log_priors
 
 

@@ -20,7 +20,7 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.models._registry import MODELS
+from longtail.models.base import MODELS
 
 WIDTHS = (16, 32, 64)
 DEPTHS = (8, 14, 20, 32, 44, 56, 110)

@@ -11,11 +11,11 @@ from longtail._errors import DataError, LongtailError, UsageError
 from longtail.data import LongTailData
 from longtail.evaluation import read_metrics
 from longtail.reproduction.plan import Plan, PlannedRun
-from longtail.training.assembly import find_method, open_data
-from longtail.training.config import RunConfig
-from longtail.training.run_folder import RunFolder
-from longtail.training.stopping import StoppedError
-from longtail.training.timing import Speed, measure_speed
+from longtail.training.build import find_method, open_data
+from longtail.training.run_config import RunConfig
+from longtail.training.run_folder.write import RunFolder
+from longtail.training.speed import Speed, measure_speed
+from longtail.training.stop_request import StoppedError
 
 
 @dataclass
@@ -94,7 +94,7 @@ def describe_method(config: RunConfig) -> str:
     """A method with its switches and numbers.
 
     Example:
-        >>> from longtail.training.config import build_config
+        >>> from longtail.training.run_config import build_config
         >>> describe_method(build_config({"method": {"name": "compound_bn", "split": False, "components": 2}}))
         'compound_bn (components=2)'
     """

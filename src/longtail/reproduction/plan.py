@@ -20,9 +20,9 @@ import yaml
 
 from longtail._errors import UsageError
 from longtail.reproduction.tables import Entry, Table
-from longtail.training.config import RunConfig, build_config
 from longtail.training.layering import merge, parse_override, resolve, without_none
 from longtail.training.resuming import check_settings, read_config
+from longtail.training.run_config import RunConfig, build_config
 
 BUDGETS = ("quick", "paper")
 SEEDS = {"quick": (0,), "paper": (0, 1, 2)}

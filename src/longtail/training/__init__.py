@@ -7,16 +7,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from longtail.training.config import ModelConfig, OptimConfig, RunConfig, build_config
+    from longtail.training.callback import Callback
     from longtail.training.run import Run, load_run, train
-    from longtail.training.watcher import Watcher
+    from longtail.training.run_config import ModelConfig, OptimConfig, RunConfig, build_config
 
-__all__ = ["ModelConfig", "OptimConfig", "Run", "RunConfig", "Watcher", "build_config", "load_run", "train"]
+__all__ = ["Callback", "ModelConfig", "OptimConfig", "Run", "RunConfig", "build_config", "load_run", "train"]
 
-_HOME = {"Run": "run", "load_run": "run", "train": "run", "Watcher": "watcher"}
+_HOME = {"Run": "run", "load_run": "run", "train": "run", "Callback": "callback"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'longtail.training' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"longtail.training.{_HOME.get(name, 'config')}"), name)
+    return getattr(importlib.import_module(f"longtail.training.{_HOME.get(name, 'run_config')}"), name)

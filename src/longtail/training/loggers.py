@@ -1,6 +1,6 @@
 """Further places for the numbers of each epoch, beside metrics.csv: TensorBoard.
 
-A logger is a `Watcher`; `add_loggers` puts those that the settings name behind the run's own.
+A logger is a `Callback`; `add_loggers` puts those that the settings name behind the run's own.
 """
 
 import difflib
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longtail._errors import UsageError
-from longtail.training.watcher import Watcher
+from longtail.training.callback import Callback
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 NAMES = ("csv", "tensorboard")
 
 
-def add_loggers(watcher: Watcher, names: Sequence[str], folder: Path) -> Watcher:
-    """`watcher`, followed by the loggers `names`, which write below `folder`.
+def add_loggers(callback: Callback, names: Sequence[str], folder: Path) -> Callback:
+    """`callback`, followed by the loggers `names`, which write below `folder`.
 
     Raises:
         UsageError: there is no logger of a name, or it is not installed.
     """
     check_loggers(names)
     loggers = [TensorBoardLogger(folder / "tensorboard")] if "tensorboard" in names else []
-    return Watchers([watcher, *loggers]) if loggers else watcher
+    return Callbacks([callback, *loggers]) if loggers else callback
 
 
 def check_loggers(names: Sequence[str]) -> None:
@@ -45,7 +45,7 @@ def check_loggers(names: Sequence[str]) -> None:
         )
 
 
-class TensorBoardLogger(Watcher):
+class TensorBoardLogger(Callback):
     """Writes every number of each epoch, many/medium/few among them, for TensorBoard.
 
     A resumed run goes on in the same curves: what was written of the epochs that are trained again is dropped.
@@ -80,33 +80,33 @@ class TensorBoardLogger(Watcher):
             self._writer = None
 
 
-class Watchers(Watcher):
-    """Several watchers as one; each is told everything, in their order."""
+class Callbacks(Callback):
+    """Several callbacks as one; each is told everything, in their order."""
 
-    def __init__(self, watchers: Sequence[Watcher]) -> None:
-        self.watchers = tuple(watchers)
+    def __init__(self, callbacks: Sequence[Callback]) -> None:
+        self.callbacks = tuple(callbacks)
 
     def say(self, message: str) -> None:
         """A sentence for the user."""
-        for watcher in self.watchers:
-            watcher.say(message)
+        for callback in self.callbacks:
+            callback.say(message)
 
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """The training begins."""
-        for watcher in self.watchers:
-            watcher.start(epochs=epochs, steps=steps, epoch=epoch)
+        for callback in self.callbacks:
+            callback.start(epochs=epochs, steps=steps, epoch=epoch)
 
     def step(self, *, epoch: int, batch: int, loss: float, lr: float, images: int) -> None:
         """A batch is done."""
-        for watcher in self.watchers:
-            watcher.step(epoch=epoch, batch=batch, loss=loss, lr=lr, images=images)
+        for callback in self.callbacks:
+            callback.step(epoch=epoch, batch=batch, loss=loss, lr=lr, images=images)
 
     def epoch(self, row: Mapping[str, float | None]) -> None:
         """An epoch is done."""
-        for watcher in self.watchers:
-            watcher.epoch(row)
+        for callback in self.callbacks:
+            callback.epoch(row)
 
     def finish(self) -> None:
         """The training is over, or has stopped."""
-        for watcher in self.watchers:
-            watcher.finish()
+        for callback in self.callbacks:
+            callback.finish()

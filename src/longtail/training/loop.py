@@ -28,23 +28,23 @@ from torch import Tensor, nn
 from longtail.data.images import ImageDataset
 from longtail.data.loader import Loader
 from longtail.data.views import Batch
-from longtail.evaluation.metrics import confusion_matrix, mean_over_support, recall_per_class
+from longtail.evaluation.confusion_matrix import confusion_matrix, mean_over_support, recall_per_class
 from longtail.methods import Method, MethodOutput
-from longtail.training.assembly import Parts, evaluation_loader, training_loader, workers_for
+from longtail.training.build import Parts, evaluation_loader, training_loader, workers_for
+from longtail.training.callback import Callback, Row
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
-from longtail.training.config import RunConfig
+from longtail.training.microbatches import MicroBatches, cut_microbatches
 from longtail.training.mixture import mixture_row, record_due, record_mixture
-from longtail.training.optimisation import build_average, build_optimizer, learning_rate, reseed, set_learning_rate
-from longtail.training.pieces import Pieces, cut
-from longtail.training.run_folder import RunFolder
-from longtail.training.stopping import (
+from longtail.training.optimizer import build_average, build_optimizer, learning_rate, reseed, set_learning_rate
+from longtail.training.run_config import RunConfig
+from longtail.training.run_folder.write import RunFolder
+from longtail.training.stop_request import (
     TIME_IS_UP,
     DivergedError,
     StoppedError,
     StopRequest,
     hear_of_workers_here_alone,
 )
-from longtail.training.watcher import Row, Watcher
 
 # Workers that die (killed for their memory, say) are started anew, at most this often in a row.
 _WORKER_LIVES = 3
@@ -64,7 +64,7 @@ class Progress:
     mixtures: list[str] = field(default_factory=list)
 
 
-class Training:
+class TrainingLoop:
     """One training, from the first or from any later step to the last.
 
     Args:
@@ -72,16 +72,16 @@ class Training:
         parts: data and method.
         folder: where checkpoints and metrics go.
         fabric: launched.
-        watcher: is told what happens, on the first rank.
+        callback: is told what happens, on the first rank.
     """
 
-    def __init__(self, config: RunConfig, parts: Parts, folder: RunFolder, fabric: Fabric, watcher: Watcher) -> None:
-        self.config, self.parts, self.folder, self.fabric, self.watcher = config, parts, folder, fabric, watcher
+    def __init__(self, config: RunConfig, parts: Parts, folder: RunFolder, fabric: Fabric, callback: Callback) -> None:
+        self.config, self.parts, self.folder, self.fabric, self.callback = config, parts, folder, fabric, callback
         self.progress = Progress()
         self.method: Method = parts.method
         if config.compile:
             self.method.model.compile()
-        self._pieces = Pieces(config, folder.path, fabric, self._say)
+        self._pieces = MicroBatches(config, folder.path, fabric, self._say)
         optimizer = build_optimizer(self.method, config.optim)
         self._module, self._optimizer = fabric.setup(self.method, optimizer)
         self._average = build_average(self.method.model, config.optim.ema)
@@ -105,7 +105,7 @@ class Training:
                 loader = self._loader()
                 loader.set_epoch(epoch)
                 if first and self._is_first_rank:
-                    self.watcher.start(epochs=self.config.epochs, steps=len(loader), epoch=epoch)
+                    self.callback.start(epochs=self.config.epochs, steps=len(loader), epoch=epoch)
                 first = False
                 for batch in self._batches(loader):
                     self._one_step(batch, steps=len(loader))
@@ -114,7 +114,7 @@ class Training:
                 self._end_epoch()
                 self._stop_if_asked(request, between_epochs=True)
         if self._is_first_rank:
-            self.watcher.finish()
+            self.callback.finish()
 
     # Steps
 
@@ -148,13 +148,13 @@ class Training:
         progress.batch += 1
         progress.step += 1
         if self._is_first_rank:
-            self.watcher.step(epoch=progress.epoch, batch=progress.batch, loss=loss, lr=lr, images=images)
+            self.callback.step(epoch=progress.epoch, batch=progress.batch, loss=loss, lr=lr, images=images)
 
     def _backward(self, batch: Batch) -> tuple[float, int]:
         """The gradient of the batch, piece by piece; its loss and how many predictions were right."""
         reseed(self.config.seed, 1, self.progress.epoch, self.progress.batch, self.fabric.global_rank)
         total, correct, images = 0.0, 0, len(batch.target)
-        pieces = cut(batch, self._pieces.number)
+        pieces = cut_microbatches(batch, self._pieces.number)
         for number, piece in enumerate(pieces, start=1):
             with self.fabric.no_backward_sync(self._module, enabled=number < len(pieces)):
                 output: MethodOutput = self._module(piece)
@@ -222,7 +222,7 @@ class Training:
         progress.loss_sum, progress.correct, progress.images = 0.0, 0, 0
         if self._is_first_rank:
             self.folder.write_metrics(progress.rows)
-            self.watcher.epoch(row)
+            self.callback.epoch(row)
         self.save()
 
     def _measure(self, images: ImageDataset, split: str) -> Row:
@@ -318,7 +318,7 @@ class Training:
         if reason:
             self.save()
             if self._is_first_rank:
-                self.watcher.finish()
+                self.callback.finish()
             place = f"epoch {self.progress.epoch + 1}, step {self.progress.batch}"
             why = "the time is up" if reason == TIME_IS_UP else "asked to stop"
             raise StoppedError(
@@ -334,7 +334,7 @@ class Training:
     def _say(self, message: str) -> None:
         if self._is_first_rank:
             self.folder.log(message)
-            self.watcher.say(message)
+            self.callback.say(message)
 
     def _any_rank(self, here: bool) -> bool:
         return bool(self._agree(int(here)))

@@ -1,7 +1,7 @@
 """Notes in a run's folder of ranks that ran out of memory: how many pieces the next start works through a batch in.
 
 A file for each such rank, since several may run out at the same time. They go when the run is over. See
-`longtail.training.pieces`.
+`longtail.training.microbatches`.
 """
 
 from pathlib import Path

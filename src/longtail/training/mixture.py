@@ -1,4 +1,4 @@
-"""Look into the compound batch norms of a model: which component has how much, and which classes use it.
+"""FileScan into the compound batch norms of a model: which component has how much, and which classes use it.
 
 Looking changes nothing: the model is in eval mode, the images are the same each time, and torch's generator is left as
 it was. So a run that is looked at goes through the same states as one that is not.
@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from longtail.data.pipeline import eval_loader
+from longtail.data.loader import eval_loader
 from longtail.evaluation import MixtureLayer, MixtureRecord
-from longtail.evaluation.mixture_history import pack_record
+from longtail.evaluation.mixture_record import pack_record
 from longtail.nn import CompoundBatchNorm
 from longtail.nn.functional import responsibilities
-from longtail.training.assembly import Parts
-from longtail.training.watcher import Row
+from longtail.training.build import Parts
+from longtail.training.callback import Row
 
 # Images of the test split that are looked at in the end and, to cost little, during training.
 _IMAGES, _IMAGES_MEANWHILE = 512, 256

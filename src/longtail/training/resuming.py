@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from longtail._errors import DataError, UsageError
-from longtail.training.config import FREE_ON_RESUME, RunConfig, build_config
 from longtail.training.layering import merge
+from longtail.training.run_config import FREE_ON_RESUME, RunConfig, build_config
 
 
 def read_config(folder: Path) -> dict[str, Any]:

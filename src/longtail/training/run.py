@@ -19,22 +19,22 @@ from torch.distributed.rendezvous import rendezvous
 
 from longtail._errors import LongtailError
 from longtail.evaluation import Evaluation, MixtureLayer, MixtureRecord, evaluate
-from longtail.evaluation.mixture_history import unpack_record
-from longtail.training.assembly import assemble, find_method
+from longtail.evaluation.mixture_record import unpack_record
+from longtail.training.build import assemble, find_method
+from longtail.training.callback import Callback
 from longtail.training.checkpoint import check_fits, load_checkpoint
-from longtail.training.config import RunConfig
-from longtail.training.diagnostics import read_diagnostics
-from longtail.training.exported_model import save_model
-from longtail.training.finished_run import open_run
 from longtail.training.loggers import add_loggers, check_loggers
-from longtail.training.loop import Training
+from longtail.training.loop import TrainingLoop
 from longtail.training.memory import keep_freed_memory
 from longtail.training.mixture import describe_mixture
-from longtail.training.results import write_results
 from longtail.training.resuming import check_settings
-from longtail.training.run_folder import RunFolder, next_folder
-from longtail.training.stopping import MemoryFullError
-from longtail.training.watcher import Watcher
+from longtail.training.run_config import RunConfig
+from longtail.training.run_folder.diagnostics import read_diagnostics
+from longtail.training.run_folder.model import save_model
+from longtail.training.run_folder.read import open_run
+from longtail.training.run_folder.results import write_results
+from longtail.training.run_folder.write import RunFolder, next_folder
+from longtail.training.stop_request import MemoryFullError
 
 _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -75,7 +75,7 @@ def train(
     *,
     out: Path | None = None,
     resume: bool = False,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
 ) -> Run:
     """Check, train, evaluate, report.
 
@@ -83,19 +83,19 @@ def train(
         config: the settings.
         out: the run's folder; `runs/NAME-N` if None.
         resume: whether to go on from the checkpoint in `out`; without one the run starts.
-        watcher: is told what happens.
+        callback: is told what happens.
     """
     check_loggers(config.loggers)
     fabric = launch(config)
     folder = RunFolder(Path(fabric.broadcast(str(out or next_folder(config.data)))))
-    watcher = add_loggers(watcher or Watcher(), config.loggers, folder.path)
+    callback = add_loggers(callback or Callback(), config.loggers, folder.path)
     if config.deterministic:
         torch.use_deterministic_algorithms(True)
     state = None
     if resume and folder.has_checkpoint:
         state, remark = load_checkpoint(folder.path)
         if remark and fabric.is_global_zero:
-            watcher.say(remark)
+            callback.say(remark)
         check_settings(state["config"], config.as_dict())
     parts = assemble(config)
     settings = config.as_dict()
@@ -110,11 +110,11 @@ def train(
     fabric.barrier()
     if fabric.is_global_zero:
         for note in parts.data.notes:
-            watcher.say(note)
+            callback.say(note)
         for problem in parts.data.problems:
-            watcher.say(problem.message)
+            callback.say(problem.message)
         folder.log(f"{'resumed' if state else 'started'}: {shlex.join(sys.argv)}")
-    training = Training(config, parts, folder, fabric, watcher)
+    training = TrainingLoop(config, parts, folder, fabric, callback)
     if state is not None:
         training.load(state)
     try:

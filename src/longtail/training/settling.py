@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from longtail._errors import UsageError
-from longtail.training.config import RunConfig, build_config
 from longtail.training.layering import merge, parse_override, resolve, without_none
 from longtail.training.resuming import resume_config
+from longtail.training.run_config import RunConfig, build_config
 
 
 def settle(

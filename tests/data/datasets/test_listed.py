@@ -14,8 +14,8 @@ from PIL import Image
 from longtail._errors import DataError
 from longtail.data import open_dataset
 from longtail.data.datasets import DATASETS
-from longtail.data.found import FoundData
-from longtail.data.opening import find_data
+from longtail.data.inventory import Inventory
+from longtail.data.open_dataset import take_inventory
 
 COUNTS = json.loads((Path(__file__).parents[1] / "train_class_counts.json").read_text())
 Namer = Callable[[int], str]
@@ -38,7 +38,7 @@ def lines(counts: list[int], path: Namer) -> list[tuple[str, int]]:
     return [(path(k), k) for k, count in enumerate(counts) for _ in range(count)]
 
 
-def numbers(found: FoundData) -> tuple[int, int, int, int, int, int]:
+def numbers(found: Inventory) -> tuple[int, int, int, int, int, int]:
     counts = found.class_counts
     parts = found.count("train"), found.count("val"), found.count("test")
     return *parts, len(found.classes), max(counts), min(counts)
@@ -51,7 +51,7 @@ def test_imagenet_lt(tmp_path: Path) -> None:
     write(tmp_path, "ImageNet_LT", "ImageNet_LT_train.txt", lines(COUNTS["imagenet-lt"], train))
     write(tmp_path, "ImageNet_LT", "ImageNet_LT_val.txt", lines([20] * 1000, train))
     write(tmp_path, "ImageNet_LT", "ImageNet_LT_test.txt", lines([50] * 1000, lambda k: f"val/{k}.JPEG"))
-    found = find_data(f"imagenet-lt:{tmp_path}")
+    found = take_inventory(f"imagenet-lt:{tmp_path}")
     assert numbers(found) == (115_846, 20_000, 50_000, 1000, 1280, 5)
     assert found.problems == ()
     assert found.classes[17] == "n00000017"
@@ -62,7 +62,7 @@ def test_places_lt(tmp_path: Path) -> None:
     write(root, ".", "Places_LT_train.txt", lines(COUNTS["places-lt"], lambda k: f"data_256/a/place {k}/1.jpg"))
     write(root, ".", "Places_LT_val.txt", lines([20] * 365, lambda k: f"val_256/{k}.jpg"))
     write(root, ".", "Places_LT_test.txt", lines([100] * 365, lambda k: f"val_256/{k + 365}.jpg"))
-    found = find_data("places-lt", root=tmp_path)
+    found = take_inventory("places-lt", root=tmp_path)
     assert numbers(found) == (62_500, 7_300, 36_500, 365, 4980, 5)
     assert found.problems == ()
     assert found.classes[3] == "place 3"
@@ -91,7 +91,7 @@ def places(tmp_path: Path) -> Path:
 
 
 def test_lists_that_are_not_the_published_ones_are_used_and_reported(places: Path) -> None:
-    found = find_data(f"places-lt:{places}")
+    found = take_inventory(f"places-lt:{places}")
     assert [problem.code for problem in found.problems] == ["not-the-published-list"] * 2
     assert "Places_LT_train.txt has 730 images, the published one 62,500" in found.problems[0].message
 
@@ -117,7 +117,7 @@ def test_a_wrong_line_is_refused(places: Path, line: str, code: str, message: st
     with (places / "Places_LT_train.txt").open("a") as file:
         file.write(line + "\n")
     with pytest.raises(DataError, match=message) as caught:
-        find_data(f"places-lt:{places}")
+        take_inventory(f"places-lt:{places}")
     assert caught.value.code == code
     assert caught.value.exit_code == 3
 
@@ -126,12 +126,12 @@ def test_a_class_without_training_images_is_refused(places: Path) -> None:
     text = (places / "Places_LT_train.txt").read_text()
     (places / "Places_LT_train.txt").write_text("\n".join(text.splitlines()[:-2]))
     with pytest.raises(DataError, match="1 of the 365 classes of places-lt have no training image, for example 364"):
-        find_data(f"places-lt:{places}")
+        take_inventory(f"places-lt:{places}")
 
 
 def test_a_folder_without_the_lists_says_where_they_are_published(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"iNaturalist18_train\.txt is neither in") as caught:
-        find_data(f"inaturalist2018:{tmp_path}")
+        take_inventory(f"inaturalist2018:{tmp_path}")
     assert "classifier-balancing" in caught.value.fix
 
 

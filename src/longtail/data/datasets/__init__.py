@@ -1,26 +1,19 @@
-"""The named data sets: one file for each, or for each family.
+"""The named data sets: one file for each, or for each family; `DATASETS` has them by name."""
 
-A data set of another package joins through the entry-point group `longtail.datasets`.
-"""
+from longtail.data.datasets.base import DATASETS, NamedDataset
+from longtail.data.datasets.cifar import CIFAR10_LT, CIFAR100_LT
+from longtail.data.datasets.digits import DIGITS_LT
+from longtail.data.datasets.fashion_mnist import FASHION_MNIST_LT
+from longtail.data.datasets.listed import IMAGENET_LT, INATURALIST2018, PLACES_LT
 
-from pathlib import Path
-from typing import Protocol
-
-from longtail._registry import Registry
-from longtail.data.found import FoundData
-from longtail.data.sources import Report
-
-
-class NamedDataset(Protocol):
-    """A data set that can be asked for by name."""
-
-    def find(self, root: Path, imbalance_factor: float | None, seed: int) -> FoundData:
-        """Find it below `root`, without the network; `imbalance_factor` None is the set's own."""
-        ...
-
-    def fetch(self, root: Path, report: Report) -> str:
-        """Bring it to `root` from its first source that answers, and say where it came from."""
-        ...
-
-
-DATASETS: Registry[NamedDataset] = Registry("datasets")
+__all__ = [
+    "CIFAR10_LT",
+    "CIFAR100_LT",
+    "DATASETS",
+    "DIGITS_LT",
+    "FASHION_MNIST_LT",
+    "IMAGENET_LT",
+    "INATURALIST2018",
+    "PLACES_LT",
+    "NamedDataset",
+]

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail._errors import DataError, UsageError
-from longtail.data.found import FoundData
 from longtail.data.images import ArrayImages
+from longtail.data.inventory import Inventory
 from longtail.data.profiles import exponential
 from longtail.data.sources import DISK_ERRORS, Report, SourceError, disk_error, refuse_full_disk
 from longtail.data.splits import checksum, long_tail_indices
@@ -83,7 +83,7 @@ class ArraySet:
     size: int = 0
     frozen: Mapping[float, str] = field(default_factory=dict)
 
-    def find(self, root: Path, imbalance_factor: float | None, seed: int) -> FoundData:
+    def find(self, root: Path, imbalance_factor: float | None, seed: int) -> Inventory:
         """Read the set below `root` and draw its long-tailed training images."""
         factor = self.imbalance_factor if imbalance_factor is None else imbalance_factor
         arrays = self.load(root)
@@ -100,7 +100,7 @@ class ArraySet:
                 "please report this with the versions that `pip list` shows",
                 code="checksum-mismatch",
             )
-        return FoundData(
+        return Inventory(
             f"{self.name}:{factor:g}",
             self.classes,
             {"train": arrays.train.select(indices), "test": arrays.test},

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.datasets import DATASETS
 from longtail.data.datasets.arrays import Arrays, ArraySet, Layout, Source
+from longtail.data.datasets.base import DATASETS
 from longtail.data.images import ArrayImages
 from longtail.data.sources import Report, SourceError
-from longtail.data.sources.archives import extract_tar
 from longtail.data.sources.download import download
-from longtail.data.sources.packages import npm_package
+from longtail.data.sources.extract import extract_tar
+from longtail.data.sources.package import npm_package
 
 # fmt: off
 CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail.data.datasets import DATASETS
 from longtail.data.datasets.arrays import Arrays, ArraySet, Layout
+from longtail.data.datasets.base import DATASETS
 from longtail.data.images import ArrayImages
 from longtail.data.splits import long_tail_indices
 

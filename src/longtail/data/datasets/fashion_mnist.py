@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.datasets import DATASETS
 from longtail.data.datasets.arrays import Arrays, ArraySet, Layout, Source
+from longtail.data.datasets.base import DATASETS
 from longtail.data.images import ArrayImages
 from longtail.data.sources import Report, SourceError
 from longtail.data.sources.download import download
-from longtail.data.sources.packages import debian_package
+from longtail.data.sources.package import debian_package
 
 # The files with their published MD5.
 FILES = {

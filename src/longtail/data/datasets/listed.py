@@ -18,11 +18,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from longtail._errors import DataError, UsageError
-from longtail.data.datasets import DATASETS
-from longtail.data.found import FileList, FoundData, Problem, SplitName
-from longtail.data.labels import missing_from_test
+from longtail.data.csv_list import read_list
+from longtail.data.datasets.base import DATASETS
+from longtail.data.index_classes import missing_from_test
+from longtail.data.inventory import FileList, Inventory, Problem
 from longtail.data.sources import Report
-from longtail.data.tables import read_list
+from longtail.data.splits import SplitName
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ListedSet:
     sizes: Mapping[SplitName, int]
     home: str
 
-    def find(self, root: Path, imbalance_factor: float | None, seed: int) -> FoundData:
+    def find(self, root: Path, imbalance_factor: float | None, seed: int) -> Inventory:
         """Read the lists in `root` itself, or in its folder of this set's name."""
         del seed  # the lists are fixed
         if imbalance_factor is not None:
@@ -68,7 +69,7 @@ class ListedSet:
                 )
         classes = _class_names(splits["train"], self.num_classes)
         problems = [*self._not_official(splits), *missing_from_test(classes, splits)]
-        return FoundData(self.name, classes, splits, benchmark=True, problems=tuple(problems))
+        return Inventory(self.name, classes, splits, benchmark=True, problems=tuple(problems))
 
     def fetch(self, root: Path, report: Report) -> str:
         """Say how to get it: its images may not be passed on."""

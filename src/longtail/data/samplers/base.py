@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch.utils.data import Sampler
 
-from longtail.data.randomness import permutation, random_bits, uniform
+from longtail._registry import Registry
+from longtail.data.random_bits import permutation, random_bits, uniform
 
 # Each purpose has its own stream of numbers.
 _SHUFFLE, _CLASS, _IMAGE = 1, 2, 3
@@ -84,6 +85,9 @@ class EpochSampler(Sampler[int], ABC):
         """An epoch's images when each of `classes` is drawn in proportion to its weight."""
         drawn = draw_classes(weights / weights.sum(), self.num_samples, seed=self.seed, epoch=epoch)
         return deal_images(self.classes[drawn], self.targets, seed=self.seed, epoch=epoch)
+
+
+SAMPLERS = Registry[type[EpochSampler]]("samplers")
 
 
 def shuffled(count: int, turn: int, *, seed: int, epoch: int) -> NDArray[np.int64]:

@@ -8,8 +8,7 @@ long-tailed recognition", ICLR 2020, eq. 1 with q = 0).
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.samplers.base import EpochSampler
-from longtail.data.samplers.registry import SAMPLERS
+from longtail.data.samplers.base import SAMPLERS, EpochSampler
 
 
 @SAMPLERS.register("class_balanced")

@@ -3,8 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.samplers.base import EpochSampler, shuffled
-from longtail.data.samplers.registry import SAMPLERS
+from longtail.data.samplers.base import SAMPLERS, EpochSampler, shuffled
 
 
 @SAMPLERS.register("instance")

@@ -9,8 +9,7 @@ with t the epoch (from 0), T the number of epochs, N images and K classes with i
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from longtail.data.samplers.base import EpochSampler
-from longtail.data.samplers.registry import SAMPLERS
+from longtail.data.samplers.base import SAMPLERS, EpochSampler
 
 
 @SAMPLERS.register("progressive")

@@ -8,8 +8,7 @@ et al., "BBN: Bilateral-branch network with cumulative learning for long-tailed 
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.samplers.base import EpochSampler
-from longtail.data.samplers.registry import SAMPLERS
+from longtail.data.samplers.base import SAMPLERS, EpochSampler
 
 
 @SAMPLERS.register("reverse")

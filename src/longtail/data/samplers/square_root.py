@@ -7,8 +7,7 @@ q = 1/2, after Mahajan et al., "Exploring the limits of weakly supervised pretra
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail.data.samplers.base import EpochSampler
-from longtail.data.samplers.registry import SAMPLERS
+from longtail.data.samplers.base import SAMPLERS, EpochSampler
 
 
 @SAMPLERS.register("square_root")

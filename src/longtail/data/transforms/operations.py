@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from longtail.data.transforms.blends import adjust_color, adjust_contrast, adjust_sharpness
+from longtail.data.transforms.adjust import adjust_color, adjust_contrast, adjust_sharpness
+from longtail.data.transforms.autocontrast import autocontrast, equalize
 from longtail.data.transforms.pixels import gather_pixels, look_up
-from longtail.data.transforms.stretches import autocontrast, equalize
 
 BatchFunction = Callable[[Tensor, Tensor], Tensor]
 

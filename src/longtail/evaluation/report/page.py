@@ -20,15 +20,15 @@ from longtail._files import whole_text_file
 from longtail.class_counts import GROUPS, ClassCounts
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison, label
-from longtail.evaluation.mixture_history import collapse_remark, collapse_sentence
-from longtail.evaluation.report import heatmap, line_charts
-from longtail.evaluation.report.class_charts import accuracy_by_size, by_size, class_profile
-from longtail.evaluation.report.comparison_charts import class_changes, difference_chart
-from longtail.evaluation.report.data import Report
-from longtail.evaluation.report.embedded import class_groups, comparison_json, report_json
-from longtail.evaluation.report.mixture_charts import layer_histories
+from longtail.evaluation.mixture_record import collapse_remark, collapse_sentence
+from longtail.evaluation.report import confusion_chart, curves
+from longtail.evaluation.report.class_profile import accuracy_by_size, by_size, class_profile
+from longtail.evaluation.report.difference_chart import class_changes, difference_chart
+from longtail.evaluation.report.headline import headline, remarks
+from longtail.evaluation.report.layer_histories import layer_histories
+from longtail.evaluation.report.report import Report
+from longtail.evaluation.report.report_json import class_groups, comparison_json, report_json
 from longtail.evaluation.report.svg import number, percent, points, shorten
-from longtail.evaluation.report.verdict import headline, remarks
 from longtail.evaluation.result import ClassResult, Evaluation
 
 WIDE, NARROW = 880.0, 358.0
@@ -53,19 +53,19 @@ def render_report(report: Report) -> str:
             "profile": [class_profile(found, width=w) for w in (WIDE, NARROW)],
             "by_size": [accuracy_by_size(found, width=w) for w in (WIDE, NARROW)],
         },
-        confusion=heatmap.confusion_chart(found) if len(order) <= heatmap.FULL_UP_TO else None,
-        blocks=heatmap.block_chart(found) if len(order) > heatmap.FULL_UP_TO else None,
-        confusions=_top_confusions(found) if len(order) > heatmap.FULL_UP_TO else [],
+        confusion=confusion_chart.confusion_chart(found) if len(order) <= confusion_chart.FULL_UP_TO else None,
+        blocks=confusion_chart.block_chart(found) if len(order) > confusion_chart.FULL_UP_TO else None,
+        confusions=_top_confusions(found) if len(order) > confusion_chart.FULL_UP_TO else [],
         reliability=_reliability(found),
-        sweeps=[line_charts.sweep_chart(p.choice) if len(p.choice.tried) > 1 else None for p in report.posthoc],
-        shift=line_charts.shift_chart(report.shifted) if report.shifted else None,
+        sweeps=[curves.sweep_chart(p.choice) if len(p.choice.tried) > 1 else None for p in report.posthoc],
+        shift=curves.shift_chart(report.shifted) if report.shifted else None,
         collapse=collapse_sentence(report.mixture, report.mixture_history) if report.mixture else "",
         collapses=[collapse_remark(layer, report.mixture_history) for layer in report.mixture],
         histories=histories,
         recorded=recorded,
-        weights=[heatmap.weights_bar(layer) for layer in report.mixture],
-        usage=[heatmap.usage_strip(layer, order) for layer in report.mixture],
-        curves=line_charts.training_curves(report.training),
+        weights=[confusion_chart.weights_bar(layer) for layer in report.mixture],
+        usage=[confusion_chart.usage_strip(layer, order) for layer in report.mixture],
+        curves=curves.training_curves(report.training),
     )
 
 
@@ -174,12 +174,12 @@ def _reliability(found: Evaluation) -> list[dict[str, Any]]:
             "images": found.images,
             "ece": found.ece,
             "classwise": found.classwise_ece,
-            "chart": line_charts.reliability_chart(found.reliability, name="all images", kind="accent"),
+            "chart": curves.reliability_chart(found.reliability, name="all images", kind="accent"),
         }
     ]
     for name, group in found.groups.items():
         if group.ece is not None:
-            chart = line_charts.reliability_chart(group.reliability, name=f"{name}-shot classes", kind=name)
+            chart = curves.reliability_chart(group.reliability, name=f"{name}-shot classes", kind=name)
             parts.append(
                 {
                     "name": f"{name.capitalize()}-shot",

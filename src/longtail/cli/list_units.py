@@ -1,0 +1,92 @@
+"""`longtail list methods|models|datasets|losses|samplers|recipes|runs`."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+Kind = Literal["methods", "models", "datasets", "losses", "samplers", "recipes", "runs"]
+
+
+def list_units(
+    kind: Annotated[Kind, Parameter(name="KIND")],
+    /,
+    pattern: str = "*",
+    *,
+    runs: Path = Path("runs"),
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> int:
+    """Show what exists.
+
+    Parameters
+    ----------
+    kind
+        methods, models, datasets, losses, samplers, recipes, or runs.
+    pattern
+        Only names that match it, such as 'resnet*'.
+    runs
+        The folder of the runs.
+    json
+        Print one JSON array.
+    """
+    import fnmatch
+
+    found = [row for row in _rows(kind, runs) if fnmatch.fnmatch(row["name"], pattern)]
+    if json:
+        import json as encoder
+
+        print(encoder.dumps(found, indent=2))
+        return 0
+    width = max((len(row["name"]) for row in found), default=0)
+    for row in found:
+        print(f"{row['name']:<{width}}  {row['about']}".rstrip())
+    return 0
+
+
+def _rows(kind: Kind, runs: Path) -> list[dict[str, str]]:
+    """Name and a line about each."""
+    if kind == "runs":
+        return (
+            [_run(path) for path in sorted(runs.iterdir()) if (path / "config.yaml").is_file()] if runs.is_dir() else []
+        )
+    if kind == "recipes":
+        from longtail.training.layering import list_recipes
+
+        return [{"name": name, "about": ""} for name in list_recipes()]
+    if kind == "models":
+        from longtail.models import list_models
+
+        return [{"name": name, "about": ""} for name in list_models()]
+    if kind == "datasets":
+        from longtail.data.datasets import DATASETS
+
+        return [{"name": name, "about": ""} for name in DATASETS]
+    if kind == "samplers":
+        from longtail.data.samplers import SAMPLERS
+
+        return [{"name": name, "about": _about(SAMPLERS[name])} for name in SAMPLERS]
+    if kind == "losses":
+        from longtail.losses import LOSSES
+
+        return [{"name": name, "about": _about(LOSSES[name])} for name in LOSSES]
+    from longtail.methods import METHODS
+
+    return [{"name": name, "about": _about(METHODS[name])} for name in METHODS]
+
+
+def _about(unit: type) -> str:
+    """The first sentence of the unit's module, or else of the unit."""
+    import sys
+
+    text = (sys.modules[unit.__module__].__doc__ or unit.__doc__ or "").strip()
+    return text.splitlines()[0] if text else ""
+
+
+def _run(path: Path) -> dict[str, str]:
+    from longtail.training.resuming import read_config
+
+    settings = read_config(path)
+    state = "finished" if (path / "predictions.csv").exists() else "not finished"
+    method = settings.get("method", {}).get("name", "?")
+    about = f"{method} on {settings.get('data')}, {settings.get('epochs')} epochs, seed {settings.get('seed')}: {state}"
+    return {"name": str(path), "about": about}

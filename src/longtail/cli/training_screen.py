@@ -1,0 +1,109 @@
+"""What `longtail train` shows: a bar with the epoch, the loss and how the groups fare; plain lines elsewhere."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from longtail.training.callback import Callback
+
+_SHORT = {
+    "accuracy": "all",
+    "balanced": "balanced",
+    "accuracy_many": "many",
+    "accuracy_medium": "medium",
+    "accuracy_few": "few",
+}
+
+# After this many steps a training on a CPU is judged, and said to be long if it takes more minutes than this.
+_STEPS_TO_JUDGE, _LONG = 20, 30
+
+
+class TrainingScreen(Callback):
+    """Shows a run on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        # torchrun's other ranks say nothing.
+        self.is_first_rank = os.environ.get("RANK", "0") == "0"
+        self._console = Console(file=sys.stderr, quiet=not self.is_first_rank)
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=12),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[shown]}"),  # last: it is cut where the terminal is narrow
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal or not self.is_first_rank,
+        )
+        self._task = self._bar.add_task("training", total=None, epoch="", shown="")
+        self._epochs = self._steps = self._images = self._seen = 0
+        self._since = time.monotonic()
+        self._accuracies = ""
+
+    def say(self, message: str) -> None:
+        """Print a line."""
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def start(self, *, epochs: int, steps: int, epoch: int) -> None:
+        """Show the bar."""
+        self._epochs, self._steps, self._since = epochs, steps, time.monotonic()
+        self._images = self._seen = 0
+        self._bar.update(self._task, total=epochs * steps, completed=epoch * steps, epoch=f"{epoch + 1}/{epochs}")
+        self._bar.start()
+
+    def step(self, *, epoch: int, batch: int, loss: float, lr: float, images: int) -> None:
+        """Move the bar."""
+        self._images += images
+        self._seen += 1
+        if self._seen == _STEPS_TO_JUDGE:
+            self._estimate(done=epoch * self._steps + batch)
+        speed = self._images / max(time.monotonic() - self._since, 1e-9)
+        self._bar.update(
+            self._task,
+            completed=epoch * self._steps + batch,
+            epoch=f"{epoch + 1}/{self._epochs}",
+            shown=f"loss {loss:.3f} {speed:.0f} img/s lr {lr:.2g} {self._accuracies}",
+        )
+
+    def _estimate(self, *, done: int) -> None:
+        """Say how long it will take, if that is long and there is no accelerator to thank for it."""
+        import torch
+
+        minutes = (self._epochs * self._steps - done) * (time.monotonic() - self._since) / self._seen / 60
+        if minutes > _LONG and not torch.accelerator.is_available():
+            fewer = max(1, int(self._epochs * _LONG / minutes))
+            self.say(
+                f"no accelerator: at the speed of the first {self._seen} steps this takes {minutes / 60:.1f} hours; "
+                f"--epochs {fewer} would take {_LONG} minutes, and a smaller --model less"
+            )
+
+    def epoch(self, row: Mapping[str, float | None]) -> None:
+        """Say how the epoch went."""
+        measured = {
+            _SHORT[name.split("/")[1]]: value for name, value in row.items() if name.startswith(("val/", "test/"))
+        }
+        if measured:
+            self._accuracies = " ".join(f"{name} {value:.1%}" for name, value in measured.items() if value is not None)
+            split = next(name.split("/")[0] for name in row if name.startswith(("val/", "test/")))
+            speed = self._images / max(time.monotonic() - self._since, 1e-9)
+            self.say(
+                f"epoch {row['epoch']:.0f}/{self._epochs}  loss {row['train/loss']:.3f}  "
+                f"{split}: {self._accuracies}  {speed:.0f} img/s"
+            )
+
+    def finish(self) -> None:
+        """Take the bar away."""
+        self._bar.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()

@@ -1,0 +1,205 @@
+"""Looking at a data set before it is trained on: sizes, imbalance, broken and repeated images, advice."""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import median
+from typing import Any
+
+from longtail._errors import DataError
+from longtail.class_counts import GROUPS
+from longtail.data.images import ArrayImages
+from longtail.data.inventory import FileList, Inventory, Problem, counted
+from longtail.data.scan import FileScan, Progress, same_files, scan_files
+from longtail.data.splits import SPLITS, SplitName
+
+# An image of a data set: its split and its place there.
+Place = tuple[SplitName, int]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What a check found.
+
+    Args:
+        data: the data, without the images that cannot be read.
+        problems: everything that is odd.
+        unreadable: the files that cannot be read.
+        modes: how many images of each Pillow mode; empty for images in memory.
+        sizes: the least, the median and the largest shorter side; empty for no image.
+        advice: what to try.
+    """
+
+    data: Inventory
+    problems: tuple[Problem, ...]
+    unreadable: tuple[str, ...]
+    modes: dict[str, int]
+    sizes: tuple[int, ...]
+    advice: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """One object for programs."""
+        counts = self.data.class_counts
+        members = counts.groups()
+        return {
+            "name": self.data.name,
+            "classes": list(self.data.classes),
+            "class_counts": dict(zip(self.data.classes, counts, strict=True)),
+            **{split: self.data.count(split) for split in SPLITS},
+            "imbalance_factor": counts.imbalance_factor,
+            "effective_classes": counts.effective_classes,
+            "groups": {group: len(members.get(group, ())) for group in GROUPS},
+            "unreadable": len(self.unreadable),
+            "modes": self.modes,
+            "sizes": list(self.sizes),
+            "problems": [asdict(problem) for problem in self.problems],
+            "notes": list(self.data.notes),
+            "advice": list(self.advice),
+        }
+
+
+def check_data(data: Inventory, *, full: bool = False, progress: Progress | None = None) -> CheckReport:
+    """FileScan at every image of a data set.
+
+    Args:
+        data: what was found.
+        full: decode every image instead of reading its header.
+        progress: called with the numbers of images done and in all.
+    """
+    places = [(split, i) for split, part in data.splits.items() for i in range(len(part))]
+    train = data.splits["train"]
+    if isinstance(train, ArrayImages):
+        side = min(train.images.shape[1:3])
+        problems = [*data.problems, *_repeats(data, places, _same_rows(data)), *_single(data)]
+        return CheckReport(data, tuple(problems), (), {}, (side,) * 3, _advice(data))
+
+    files = [str(train.root / data_path(data, place)) for place in places]
+    looks = scan_files(files, full=full, progress=progress)
+    broken = tuple(data_path(data, place) for place, seen in zip(places, looks, strict=True) if seen.error)
+    readable = data.without(broken)
+    _refuse_lost_classes(readable, data, broken)
+    good = [seen for seen in looks if not seen.error]
+    groups = same_files(files, [seen.length for seen in looks], progress)
+    problems = [
+        *data.problems,
+        *_unreadable(broken, len(files)),
+        *_repeats(data, places, groups),
+        *_odd(data, places, looks),
+        *_single(readable),
+    ]
+    sides = sorted(min(seen.width, seen.height) for seen in good)
+    return CheckReport(
+        replace(readable, problems=tuple(problems)),
+        tuple(problems),
+        broken,
+        dict(Counter(seen.mode for seen in good).most_common()),
+        (sides[0], round(median(sides)), sides[-1]) if sides else (),
+        _advice(readable),
+    )
+
+
+def data_path(data: Inventory, place: Place) -> str:
+    """The name of an image as the user gave it: its path, or its place in memory."""
+    split, i = place
+    part = data.splits[split]
+    return part.paths[i] if isinstance(part, FileList) else f"{split}[{i}]"
+
+
+def _same_rows(data: Inventory) -> list[list[int]]:
+    """Groups of images in memory with the same pixels."""
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    parts = [part for part in data.splits.values() if isinstance(part, ArrayImages)]
+    for i, image in enumerate(image for part in parts for image in part.images):
+        groups[hashlib.blake2b(image.tobytes(), digest_size=16).digest()].append(i)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _repeats(data: Inventory, places: Sequence[Place], groups: Sequence[Sequence[int]]) -> list[Problem]:
+    """Repeated images: across splits (the result flatters), under two labels (one is wrong), or twice."""
+    across, contrary, twice = [], [], []
+    for group in groups:
+        members = [places[i] for i in group]
+        labels = {int(data.splits[split].targets[i]) for split, i in members}
+        names = [data_path(data, place) for place in members]
+        if len({split for split, _ in members}) > 1:
+            across.append(names)
+        elif len(labels) > 1:
+            contrary.append(names)
+        else:
+            twice.append(names)
+    problems = []
+    for code, what, found in (
+        ("duplicates-across-splits", "in more than one split", across),
+        ("two-labels", "under two labels", contrary),
+        ("duplicates", "there more than once", twice),
+    ):
+        if found:
+            message = f"{what}: {counted(len(found), 'image')}, for example {' = '.join(found[0][:3])}"
+            paths = tuple(name for names in found for name in names)
+            problems.append(Problem(code, message, paths, "note" if code == "duplicates" else "warning"))
+    return problems
+
+
+def _unreadable(broken: Sequence[str], total: int) -> list[Problem]:
+    if not broken:
+        return []
+    message = f"unreadable and left out: {len(broken):,} of {counted(total, 'image')}, for example {broken[0]}"
+    return [Problem("unreadable", message, tuple(broken))]
+
+
+def _refuse_lost_classes(readable: Inventory, data: Inventory, broken: Sequence[str]) -> None:
+    had, has = (
+        data.class_counts,
+        (readable.class_counts if readable.count("train") else [0] * len(data.classes)),
+    )
+    lost = [data.classes[k] for k in range(len(had)) if had[k] and not has[k]]
+    if lost:
+        raise DataError(
+            f"no training image can be read of {counted(len(lost), 'class')}: {', '.join(lost[:5])}",
+            "a class without images cannot be learned",
+            "replace the broken files or remove the classes",
+            code="unreadable",
+            paths=broken,
+        )
+
+
+def _odd(data: Inventory, places: Sequence[Place], looks: Sequence[FileScan]) -> list[Problem]:
+    """Images that are converted on reading: not 8-bit RGB, or stored rotated."""
+    other = [(place, seen) for place, seen in zip(places, looks, strict=True) if not seen.error and seen.mode != "RGB"]
+    rotated = [place for place, seen in zip(places, looks, strict=True) if seen.rotated]
+    problems = []
+    if other:
+        kinds = ", ".join(f"{n} {mode}" for mode, n in Counter(seen.mode for _, seen in other).most_common())
+        paths = tuple(data_path(data, place) for place, _ in other)
+        problems.append(
+            Problem("odd-modes", f"converted to RGB: {counted(len(other), 'image')} ({kinds})", paths, "note")
+        )
+    if rotated:
+        paths = tuple(data_path(data, place) for place in rotated)
+        problems.append(Problem("rotated", f"turned upright (EXIF): {counted(len(rotated), 'image')}", paths, "note"))
+    return problems
+
+
+def _single(data: Inventory) -> list[Problem]:
+    single = tuple(name for name, count in zip(data.classes, data.class_counts, strict=True) if count == 1)
+    if not single:
+        return []
+    message = f"with one training image: {counted(len(single), 'class')}; measured only if test has more of them"
+    return [Problem("one-image", message, single, "note")]
+
+
+def _advice(data: Inventory) -> tuple[str, ...]:
+    counts = data.class_counts
+    groups = counts.groups()
+    advice = []
+    if "test" not in data.splits:
+        instead = "measures on val" if "val" in data.splits else "holds out a fifth of the images"
+        advice.append(f"there is no test split: training {instead}")
+    if counts.imbalance_factor >= 10:
+        advice.append("the classes are imbalanced: look at the balanced accuracy, not at the plain one")
+    if "few" in groups:
+        advice.append(f"collect more of {counted(len(groups['few']), 'class')} with fewer than 20 images first")
+    if counts.total < 1000:
+        advice.append("fewer than 1,000 training images: start from a pretrained model")
+    return tuple(advice)

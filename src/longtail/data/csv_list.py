@@ -1,0 +1,131 @@
+"""Lists of images: a user's CSV, and the `path label` lists of the benchmarks.
+
+A CSV has a header with `path`, `label` and, if it likes, `split` (train, val or test; none means train).
+Paths are relative to the CSV's folder. A list has one `path label` a line, the label a number from 0 on.
+"""
+
+import csv
+import difflib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from longtail._errors import DataError
+from longtail.data.folder import SPLIT_WORDS, missing
+from longtail.data.index_classes import index_classes
+from longtail.data.inventory import FileList, Inventory, counted
+from longtail.data.splits import SPLITS, SplitName
+
+COLUMNS = ("path", "label")
+
+
+def find_csv_list(path: Path, *, allow_empty: bool = False, ignore_unknown: bool = False) -> Inventory:
+    """Find the images that a CSV with the columns `path,label[,split]` names.
+
+    Args:
+        path: the file.
+        allow_empty: leave classes without a training image out instead of stopping.
+        ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
+    """
+    if not path.is_file():
+        raise missing(path)
+    files: dict[SplitName, list[tuple[str, str]]] = {split: [] for split in SPLITS}
+    for line, row in _rows(path):
+        image, label = (row.get("path") or "").strip(), (row.get("label") or "").strip()
+        if not image or not label:
+            raise _bad_line(path, line, "needs a path and a label", f"got {image!r} and {label!r}")
+        word = (row.get("split") or "train").strip().lower()
+        if word not in SPLIT_WORDS:
+            near = difflib.get_close_matches(word, SPLIT_WORDS, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise _bad_line(path, line, "has an unknown split", f"got {word!r}{hint}; use train, val or test")
+        files[SPLIT_WORDS[word]].append((image, label))
+    refuse_missing_images(path, path.parent, [image for part in files.values() for image, _ in part])
+    used = {split: part for split, part in files.items() if part}
+    return index_classes(str(path), path.parent, used, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+
+
+def read_list(path: Path, root: Path, num_classes: int) -> FileList:
+    """Read a list of `path label` lines; every image must be there and every label below `num_classes`."""
+    paths: list[str] = []
+    targets: list[int] = []
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            image, _, label = line.strip().rpartition(" ")
+            if not image or not label.isdecimal():
+                raise _bad_line(path, number, "must be 'path label'", f"got {line.strip()!r}")
+            if int(label) >= num_classes:
+                rule = f"must have a label of 0 to {num_classes - 1}"
+                raise _bad_line(path, number, rule, f"got {label}", code="label-out-of-range")
+            paths.append(image.strip())
+            targets.append(int(label))
+    refuse_missing_images(path, root, paths)
+    return FileList(root, tuple(paths), np.array(targets, dtype=np.int64))
+
+
+def refuse_missing_images(source: Path, root: Path, images: Sequence[str]) -> None:
+    """Stop if a list names an image that is not there."""
+    present: dict[str, frozenset[str]] = {}  # a listing of each folder is quicker than a question for each file
+    absent = []
+    for image in images:
+        folder, _, name = image.replace(os.sep, "/").rpartition("/")
+        if folder not in present:
+            present[folder] = _names(root / folder)
+        if name not in present[folder]:
+            absent.append(image)
+    if absent:
+        raise DataError(
+            f"{source} names {counted(len(absent), 'image')} that cannot be found, for example {absent[0]}",
+            f"the paths were taken from {root}",
+            "put the images there, or correct the list",
+            code="missing-image",
+            paths=absent,
+        )
+
+
+def _names(folder: Path) -> frozenset[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_file())
+    except OSError:
+        return frozenset()
+
+
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
+            absent = [column for column in COLUMNS if column not in reader.fieldnames]
+            if absent:
+                raise DataError(
+                    f"{path} has no column {' and no column '.join(map(repr, absent))}; "
+                    f"its first line is {','.join(reader.fieldnames)!r}",
+                    "each image needs its path and its label",
+                    "make the first line path,label or path,label,split",
+                    code="missing-column",
+                    paths=[str(path)],
+                )
+            yield from ((reader.line_num, row) for row in reader)
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} cannot be read as a CSV: {error}",
+            "the images and labels are unknown",
+            "save it as UTF-8 text with commas",
+            code="bad-csv",
+            paths=[str(path)],
+        ) from error
+
+
+def _bad_line(path: Path, line: int, rule: str, got: str, code: str = "bad-line") -> DataError:
+    return DataError(
+        f"line {line} of {path} {rule}, {got}",
+        "a wrong line would train on wrong labels",
+        "correct the line",
+        code=code,
+        paths=[str(path)],
+    )

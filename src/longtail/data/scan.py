@@ -1,0 +1,107 @@
+"""Looking at many image files: what each is, whether it can be read, and which are the same.
+
+Headers alone tell format, mode and size; a full look decodes every pixel, which is what finds a truncated
+file. Files are the same if their bytes are: only files of equal length are read to compare their hashes.
+"""
+
+import hashlib
+import os
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None]
+
+# Below this many files, starting processes takes longer than it saves.
+_ALONE = 4_000
+_CHUNK = 500
+_ORIENTATION = 0x0112  # EXIF's tag; 1 is upright
+
+
+class FileScan(NamedTuple):
+    """What one file is: `error` is empty if it could be read."""
+
+    error: str
+    mode: str = ""
+    width: int = 0
+    height: int = 0
+    rotated: bool = False
+    length: int = 0
+
+
+def scan_file(path: str, full: bool = False) -> FileScan:
+    """FileScan at the header of an image file, and at every pixel if `full`."""
+    from PIL import Image
+
+    from longtail.data.decode_image import UNREADABLE, decode_image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's remarks on large images and odd EXIF
+            with Image.open(path) as image:
+                # Asking a PNG for EXIF that it does not have at its start would decode it.
+                known = "exif" in image.info or image.format == "TIFF"
+                rotated = known and image.getexif().get(_ORIENTATION, 1) in range(2, 9)
+                found = FileScan("", image.mode, *image.size, rotated, Path(path).stat().st_size)
+            if full:
+                decode_image(path)
+        return found
+    except UNREADABLE as error:
+        return FileScan(str(error) or type(error).__name__)
+
+
+def scan_files(paths: Sequence[str], *, full: bool = False, progress: Progress | None = None) -> list[FileScan]:
+    """FileScan at every file, on all processors if there are many."""
+    return _on_all(_look_full if full else scan_file, paths, min(_ALONE, 100) if full else _ALONE, progress)
+
+
+def same_files(paths: Sequence[str], lengths: Sequence[int], progress: Progress | None = None) -> list[list[int]]:
+    """Groups of two or more files with the same bytes, as indices into `paths`."""
+    often = Counter(lengths)
+    asked = [i for i, length in enumerate(lengths) if often[length] > 1 and length > 0]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for i, digest in zip(asked, _on_all(_digest, [paths[i] for i in asked], _ALONE, progress), strict=True):
+        if digest:
+            groups[digest].append(i)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _look_full(path: str) -> FileScan:
+    return scan_file(path, full=True)
+
+
+def _digest(path: str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "blake2b").hexdigest()
+    except OSError:
+        return ""
+
+
+def _on_all(work: Callable[[str], T], paths: Sequence[str], alone: int, progress: Progress | None) -> list[T]:
+    results: list[T] = []
+    for part in _parts(work, paths, alone):
+        results += part
+        if progress is not None:
+            progress(len(results), len(paths))
+    return results
+
+
+def _parts(work: Callable[[str], T], paths: Sequence[str], alone: int) -> Iterator[list[T]]:
+    processes = min(os.cpu_count() or 1, 16)
+    # Some pieces for each process, so that none is idle for long at the end.
+    size = max(1, min(_CHUNK, len(paths) // (4 * processes)))
+    chunks = [paths[start : start + size] for start in range(0, len(paths), size)]
+    if len(paths) < alone or processes == 1:
+        yield from (_apply(work, chunk) for chunk in chunks)
+        return
+    with ProcessPoolExecutor(processes) as pool:
+        yield from pool.map(_apply, [work] * len(chunks), chunks)
+
+
+def _apply(work: Callable[[str], T], chunk: Sequence[str]) -> list[T]:
+    return [work(path) for path in chunk]

@@ -1,0 +1,83 @@
+"""What a report is made of: an evaluation, and whatever else is known of the run."""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from longtail.evaluation.mixture import MixtureLayer
+from longtail.evaluation.mixture_record import MixtureRecord
+from longtail.evaluation.posthoc import PostHocChoice
+from longtail.evaluation.result import Evaluation
+from longtail.evaluation.shifted import ShiftedAccuracy
+
+_SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A test image that the model got wrong: `image` is a small PNG or JPEG file as bytes."""
+
+    image: bytes
+    target: str
+    prediction: str
+    confidence: float
+    path: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.image.startswith(tuple(_SIGNATURES)):
+            raise ValueError(
+                f"image of {self.path or 'a thumbnail'} must be a PNG or JPEG file, got {self.image[:8]!r}"
+            )
+
+    @property
+    def data_uri(self) -> str:
+        """The image as an address that needs no network."""
+        kind = next(name for signature, name in _SIGNATURES.items() if self.image.startswith(signature))
+        return f"data:{kind};base64,{base64.b64encode(self.image).decode('ascii')}"
+
+
+@dataclass(frozen=True)
+class PostHoc:
+    """A post-hoc change: how its parameter was chosen on validation images, and the test images after it."""
+
+    choice: PostHocChoice
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything a page can show; what is left empty is left out of the page.
+
+    Args:
+        evaluation: the numbers.
+        title: the run's name.
+        summary: what the run is, in words (method, data set, model), shown under the title.
+        selection: which weights were evaluated, such as "weights of the last epoch".
+        posthoc: post-hoc changes.
+        shifted: accuracy under shifted test sets.
+        mixture: the layers of compound batch normalization.
+        mixture_history: the same during training, in order.
+        training: the rows of metrics.csv, in order.
+        worst_errors: test images that the model is most sure of and wrong about.
+        problems: what the check of the data found, a sentence each.
+        departures: where the method is not as its paper has it, a phrase each.
+        config: the resolved configuration as text.
+        environment: versions, hardware, commit.
+        command: what to type to repeat the run.
+    """
+
+    evaluation: Evaluation
+    title: str
+    summary: str = ""
+    selection: str = ""
+    posthoc: Sequence[PostHoc] = ()
+    shifted: Sequence[ShiftedAccuracy] = ()
+    mixture: Sequence[MixtureLayer] = ()
+    mixture_history: Sequence[MixtureRecord] = ()
+    training: Sequence[Mapping[str, float | None]] = ()
+    worst_errors: Sequence[Thumbnail] = ()
+    problems: Sequence[str] = ()
+    departures: Sequence[str] = ()
+    config: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""

@@ -1,0 +1,149 @@
+"""A model as one ONNX file that says all about itself, checked against torch before it is put in its place.
+
+Input `images`: float32 (batch, channels, size, size), preprocessed. Output `logits`: float32 (batch, classes).
+The batch may have any size. The metadata has texts, JSON where they are not plain:
+
+| Key | Holds |
+|---|---|
+| classes | the names, in the order of the logits |
+| class_counts | training images of each class |
+| preprocessing | resize, crop, channels, mean, std: what to do to an image's pixels |
+| model, method, data, longtail | what was trained, how, on what, by which version |
+"""
+
+import copy
+import json
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from longtail._errors import DataError
+from longtail.data.transforms.framing import CentreCrop
+from longtail.inference.classifier import Classifier
+from longtail.inference.export import Exported
+from longtail.nn import fold_batch_norm
+
+TOLERANCE = 1e-4
+BATCH_SIZES = (1, 3, 8)
+# Protocol buffers end at 2 GB: the weights of larger models go into a file beside.
+_LARGEST = 1_800_000_000
+
+
+class ExportError(DataError):
+    """The exported model does not compute what the model computes."""
+
+
+def export_onnx(classifier: Classifier, out: Path) -> Exported:
+    """Write the model to `out`, if onnxruntime computes from it what torch computes.
+
+    Raises:
+        ExportError: the largest difference of a logit is above 1e-4; nothing is written then.
+        DataError: `out` cannot be written.
+    """
+    model = copy.deepcopy(classifier.model).cpu().eval()
+    size, channels = classifier.saved.preprocessing.size, classifier.saved.in_channels
+    inputs = [_images(number, channels, size) for number in BATCH_SIZES]
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".export-", dir=out.parent))
+    except OSError as error:
+        raise _cannot_write(out, error) from error
+    try:
+        _write(fold_batch_norm(copy.deepcopy(model)), inputs[1], metadata(classifier), draft / out.name)
+        difference = max(_difference(model, draft / out.name, images) for images in inputs)
+        if not difference <= TOLERANCE:
+            raise ExportError(
+                f"the exported model differs from torch's by {difference:.2g} in a logit, above {TOLERANCE:g}",
+                "it would not predict what was measured",
+                "please report this with the model's name and the versions of onnx, onnxruntime and torch",
+                code="export-differs",
+            )
+        for file in draft.iterdir():
+            file.replace(out.parent / file.name)
+    except OSError as error:
+        raise _cannot_write(out, error) from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    return Exported(out, difference, BATCH_SIZES)
+
+
+def metadata(classifier: Classifier) -> dict[str, str]:
+    """What the file says about itself."""
+    config = classifier.saved.config
+    values = {
+        "classes": list(classifier.classes),
+        "class_counts": list(classifier.class_counts),
+        "preprocessing": describe_preprocessing(classifier),
+        "method": config["method"],
+    }
+    # Names of files need not be text; the metadata must be.
+    texts = {name: json.dumps(value) for name, value in values.items()}
+    plain = {"model": config["model"]["name"], "data": config.get("data"), "longtail": config["longtail"]}
+    return texts | {name: str(value).encode("utf-8", "replace").decode() for name, value in plain.items()}
+
+
+def describe_preprocessing(classifier: Classifier) -> dict[str, Any]:
+    """What is done to an image before the model sees it, step by step."""
+    seen = classifier.saved.preprocessing
+    framing = seen.evaluation().framing
+    resize = framing.resize if isinstance(framing, CentreCrop) else seen.size
+    return {
+        "channels": "RGB" if classifier.saved.in_channels == 3 else "L",
+        "resize_shorter_side": resize,
+        "interpolation": "bilinear, antialiased",
+        "center_crop": seen.size,
+        "divide_by": 255,
+        "mean": list(seen.mean),
+        "std": list(seen.std),
+        "layout": "NCHW",
+        "dtype": "float32",
+    }
+
+
+def _write(model: nn.Module, example: torch.Tensor, properties: dict[str, str], file: Path) -> None:
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # of torch about its own internals
+        program = torch.onnx.export(
+            model,
+            (example,),
+            dynamo=True,
+            dynamic_shapes=({0: "batch"},),
+            input_names=["images"],
+            output_names=["logits"],
+            verbose=False,
+        )
+    if program is None:
+        raise ExportError("torch could not export the model to ONNX", code="export-failed")
+    program.model.metadata_props.update(properties)
+    weight = sum(tensor.numel() * tensor.itemsize for tensor in model.state_dict().values())
+    program.save(file, external_data=weight > _LARGEST)
+
+
+def _difference(model: nn.Module, file: Path, images: torch.Tensor) -> float:
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    (found,) = session.run(["logits"], {"images": images.numpy()})
+    with torch.no_grad():
+        expected = model(images)
+    if tuple(found.shape) != tuple(expected.shape):
+        raise ExportError(
+            f"the exported model gives {found.shape}, torch's {tuple(expected.shape)}", code="export-failed"
+        )
+    return float((torch.from_numpy(found) - expected).abs().max())
+
+
+def _images(number: int, channels: int, size: int) -> torch.Tensor:
+    """Made-up images: normalised pixels have mean 0 and standard deviation 1."""
+    return torch.randn(number, channels, size, size, generator=torch.Generator().manual_seed(number))
+
+
+def _cannot_write(out: Path, error: OSError) -> DataError:
+    return DataError(
+        f"cannot write {out}: {error.strerror or error}", "", "choose another --out, or make room", code="cannot-write"
+    )

@@ -1,0 +1,143 @@
+"""What a model says of images: a few classes each, with probabilities, rare classes marked."""
+
+import csv
+import html
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+from longtail.class_counts import Group
+
+RARE = "*"
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A class that an image may be of.
+
+    Args:
+        name: of the class.
+        probability: 0 to 1.
+        group: many, medium or few, by the class's training images.
+        train: how many training images the class had.
+    """
+
+    name: str
+    probability: float
+    group: Group
+    train: int
+
+    @property
+    def rare(self) -> bool:
+        """Whether the class is few-shot: the model has seen little of it, so such an answer needs a second look."""
+        return self.group == "few"
+
+
+@dataclass(frozen=True)
+class ImagePrediction:
+    """An image and its most probable classes, the best first.
+
+    Args:
+        path: the file.
+        guesses: empty if the image could not be read.
+        error: why it could not; empty if it could.
+    """
+
+    path: str
+    guesses: tuple[Guess, ...]
+    error: str = ""
+
+
+class ImagePredictions(Sequence[ImagePrediction]):
+    """One `ImagePrediction` an image, in the order asked for; shows itself as a table in a notebook."""
+
+    def __init__(self, images: Sequence[ImagePrediction]) -> None:
+        self._images = tuple(images)
+
+    @overload
+    def __getitem__(self, index: int) -> ImagePrediction: ...
+    @overload
+    def __getitem__(self, index: slice) -> "ImagePredictions": ...
+    def __getitem__(self, index: int | slice) -> "ImagePrediction | ImagePredictions":
+        return ImagePredictions(self._images[index]) if isinstance(index, slice) else self._images[index]
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __iter__(self) -> Iterator[ImagePrediction]:
+        return iter(self._images)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} images, {len(self.unreadable)} unreadable>"
+
+    @property
+    def unreadable(self) -> list[ImagePrediction]:
+        """The images that could not be read."""
+        return [image for image in self if image.error]
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """Plain lists and dictionaries."""
+        return [
+            {
+                "path": image.path,
+                "error": image.error or None,
+                "predictions": [
+                    {
+                        "class": guess.name,
+                        "probability": guess.probability,
+                        "group": guess.group,
+                        "train_images": guess.train,
+                        "rare": guess.rare,
+                    }
+                    for guess in image.guesses
+                ],
+            }
+            for image in self
+        ]
+
+    def to_json(self) -> str:
+        """The text of a JSON file; see `as_json`."""
+        return json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n"
+
+    def to_csv(self) -> str:
+        """The text of a CSV file: a line an image, three columns a guess."""
+        most = max((len(image.guesses) for image in self), default=1) or 1
+        columns = ["path", "class", "probability", "group"]
+        for rank in range(2, most + 1):
+            columns += [f"class_{rank}", f"probability_{rank}", f"group_{rank}"]
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow([*columns, "error"])
+        for image in self:
+            cells = [cell for g in image.guesses for cell in (g.name, f"{g.probability:.6f}", g.group)]
+            writer.writerow([image.path, *cells, *[""] * (3 * (most - len(image.guesses))), image.error])
+        return text.getvalue()
+
+    def lines(self) -> list[str]:
+        """A table for a terminal; rare classes carry a star."""
+        rows = [
+            [image.path, *(f"{g.name}{RARE if g.rare else ''} {g.probability:.1%}" for g in image.guesses)]
+            if image.guesses
+            else [image.path, "unreadable"]
+            for image in self
+        ]
+        columns = max((len(row) for row in rows), default=0)
+        widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(columns)]
+        table = ["  ".join(f"{cell:<{widths[c]}}" for c, cell in enumerate(row)).rstrip() for row in rows]
+        rare = any(guess.rare for image in self for guess in image.guesses)
+        return [*table, f"{RARE} rare: a class with few training images"] if rare else table
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(image.path)}</td>"
+            + "".join(
+                f"<td>{html.escape(g.name)}{RARE if g.rare else ''} <small>{g.probability:.1%}</small></td>"
+                for g in image.guesses
+            )
+            + (f"<td>{html.escape(image.error)}</td>" if image.error else "")
+            + "</tr>"
+            for image in self
+        )
+        return f"<table>{rows}</table>"

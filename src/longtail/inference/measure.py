@@ -1,0 +1,166 @@
+"""Measure a run on another set or split, or anew with other thresholds of many and few."""
+
+import csv
+import difflib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from longtail._errors import DataError, UsageError
+from longtail.data import FileImages, ImageDataset
+from longtail.data.inventory import FileList, Inventory
+from longtail.data.open_dataset import take_inventory
+from longtail.data.splits import SPLITS, SplitName
+from longtail.evaluation import Evaluation, evaluate
+from longtail.training.run_config import RunConfig, build_config
+from longtail.training.run_folder.read import FinishedRun, open_run
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Numbers of a run, and of which images they are."""
+
+    evaluation: Evaluation
+    data: str
+    split: str
+    notes: tuple[str, ...] = ()
+
+
+def measure(
+    run: Path,
+    data: str | None = None,
+    *,
+    split: SplitName | None = None,
+    many: int = 100,
+    few: int = 20,
+    root: Path | None = None,
+    ignore_unknown: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Measurement:
+    """Measure the run in the folder `run`.
+
+    Its own test images are not predicted again: the run kept what it said of them.
+
+    Args:
+        run: the folder.
+        data: a name, a folder or a CSV; the run's own data if None.
+        split: by default test, or all images of data that has no splits.
+        many: a class with more training images than this is many-shot.
+        few: a class with fewer training images than this is few-shot.
+        root: where named data sets lie.
+        ignore_unknown: leave out images of classes that the run does not know, instead of stopping.
+        progress: is told how many images of how many are done.
+    """
+    if few > many + 1:
+        raise UsageError(f"few must be at most many + 1, got many={many} and few={few}", "", "such as --shots 100,20")
+    opened = open_run(run)
+    notes: tuple[str, ...] = ()
+    if data is None:
+        name, chosen = str(opened.settings.get("data")), split or "test"
+        if chosen != "train" and opened.has_predictions(chosen):
+            saved = opened.predictions(chosen)
+            logits, target = saved.logits, saved.target
+        else:
+            images = _own_images(opened, chosen, root)
+            logits, target = _logits(run, images, progress), images.targets
+    else:
+        found = _find(data, root, run)
+        name, chosen = found.name, split or ("test" if "test" in found.splits else "train")
+        images, target, notes = _known_images(found, chosen, opened.classes, ignore_unknown)
+        logits = _logits(run, images, progress)
+        if split is None and len(found.splits) == 1:
+            chosen, notes = "train", (*notes, f"{name} has no splits: all of its images are measured")
+    result = evaluate(logits, target, opened.class_counts, opened.classes, many=many, few=few)
+    return Measurement(result, name, chosen, notes)
+
+
+def _logits(run: Path, images: ImageDataset, progress: Callable[[int, int], None] | None) -> NDArray[np.float32]:
+    from longtail.inference.classifier import load  # here: measuring what was kept needs no torch
+
+    return load(run).logits(images, progress=progress)
+
+
+def _own_images(run: FinishedRun, split: SplitName, root: Path | None) -> ImageDataset:
+    """The images of the run's own data, seen to be those that it had."""
+    from longtail.training.build import open_data  # here: see `_logits`
+    from longtail.training.run_folder.write import image_names
+
+    config: RunConfig = build_config(run.settings, str(run.path / "config.yaml"))
+    data = open_data(config if root is None else replace(config, root=str(root)))
+    images: ImageDataset = {"train": data.train, "val": data.val, "test": data.test}[split]
+    if not len(images):
+        raise DataError(
+            f"{run.path} has no {split} images",
+            f"none of {config.data} were held out for it",
+            "choose another --split",
+            code="no-images",
+        )
+    labels = [data.classes[k] for k in images.targets.tolist()]
+    before = _recorded(run.path / "split.csv", split)
+    if before is not None and before != list(zip(image_names(images), labels, strict=True)):
+        raise DataError(
+            f"{config.data} is not as it was when {run.path} was trained: its {split} images differ",
+            "images that were trained on may be among those to be measured",
+            f"restore the data (split.csv of the run lists it), or name it: longtail evaluate {run.path} DATA",
+            code="data-changed",
+        )
+    return images
+
+
+def _recorded(file: Path, split: str) -> list[tuple[str, str]] | None:
+    """Which images a split had, with their classes; None if that is not known any more."""
+    if not file.is_file():
+        return None
+    with file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
+        return [(row["path"], row["label"]) for row in csv.DictReader(lines) if row["split"] == split]
+
+
+def _find(data: str, root: Path | None, run: Path) -> Inventory:
+    try:
+        return take_inventory(data, root, allow_empty=True, ignore_unknown=True)
+    except DataError as error:
+        if error.code != "no-train":
+            raise
+        raise DataError(
+            error.what,
+            "a folder of splits has all of them",
+            f"name the split's own folder: longtail evaluate {run} {Path(data) / 'test'}",
+            code=error.code,
+        ) from error
+
+
+def _known_images(
+    found: Inventory, split: SplitName, classes: Sequence[str], ignore_unknown: bool
+) -> tuple[ImageDataset, NDArray[np.int64], tuple[str, ...]]:
+    """The images of `split` whose classes the run knows, and their labels as the run numbers them."""
+    if split not in found.splits:
+        present = ", ".join(name for name in SPLITS if name in found.splits)
+        raise DataError(
+            f"{found.name} has no {split} split", f"it has {present}", "choose another --split", code="no-split"
+        )
+    part: Any = found.splits[split]
+    number = {name: k for k, name in enumerate(classes)}
+    labels = np.array([number.get(name, -1) for name in found.classes], dtype=np.int64)[part.targets]
+    unknown = sorted({found.classes[k] for k in part.targets[labels < 0].tolist()})
+    if len(unknown) and not ignore_unknown:
+        near = difflib.get_close_matches(unknown[0], classes, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise DataError(
+            f"{found.name} has {len(unknown)} classes that the run does not know, for example {unknown[0]!r}{hint}",
+            "the model has no output for them",
+            "rename them, or leave their images out with --ignore-unknown",
+            code="unknown-class",
+            paths=unknown,
+        )
+    known = np.flatnonzero(labels >= 0)
+    if not len(known):
+        raise DataError(f"{found.name} has no {split} image of a class that the run knows", code="no-images")
+    part = part.select(known)
+    images = FileImages(part.paths, labels[known], root=part.root) if isinstance(part, FileList) else part
+    left_out = len(labels) - len(known)
+    notes = (f"left out: {left_out} images of {len(unknown)} unknown classes",) if left_out else ()
+    return images, labels[known], notes

@@ -1,0 +1,24 @@
+"""Who looks at a run: the loop tells what happens, and a callback shows it. This one shows nothing."""
+
+from collections.abc import Mapping
+
+Row = dict[str, float | None]
+
+
+class Callback:
+    """Override what is of interest; called on the first rank alone."""
+
+    def say(self, message: str) -> None:
+        """A sentence for the user."""
+
+    def start(self, *, epochs: int, steps: int, epoch: int) -> None:
+        """The training begins, at `epoch` (from 0), with `steps` batches an epoch."""
+
+    def step(self, *, epoch: int, batch: int, loss: float, lr: float, images: int) -> None:
+        """A batch is done."""
+
+    def epoch(self, row: Mapping[str, float | None]) -> None:
+        """An epoch is done; `row` is its line of metrics.csv."""
+
+    def finish(self) -> None:
+        """The training is over, or has stopped."""

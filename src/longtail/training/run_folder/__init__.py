@@ -1,0 +1,1 @@
+"""The folder of a run: written while it trains, read when it is over, reported, and its model."""

@@ -1,0 +1,142 @@
+"""Read a finished run from its folder, without torch: settings, classes, predictions; refuse what is no such thing."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from longtail import __version__
+from longtail._errors import DataError
+from longtail.class_counts import ClassCounts
+from longtail.data.folder import missing
+from longtail.evaluation.predictions import Predictions, read_predictions
+from longtail.training.resuming import read_config
+
+FORMAT = 1
+PREDICTIONS = {"test": "predictions.csv", "val": "model/val_predictions.csv"}
+
+# What `config.json` of a model must have; what stands inside each is checked where it is used.
+_KEYS: dict[str, type] = {"model": dict, "method": dict, "classes": list, "class_counts": list, "preprocessing": dict}
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A run that came to its end.
+
+    Args:
+        path: its folder.
+        settings: its config.yaml.
+        description: config.json of its model.
+    """
+
+    path: Path
+    settings: dict[str, Any]
+    description: dict[str, Any]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits."""
+        return tuple(self.description["classes"])
+
+    @property
+    def class_counts(self) -> ClassCounts:
+        """The training images of each class."""
+        return ClassCounts(self.description["class_counts"])
+
+    def has_predictions(self, split: Literal["test", "val"]) -> bool:
+        """Whether the run kept what it said of the images of `split`."""
+        return (self.path / PREDICTIONS[split]).is_file()
+
+    def predictions(self, split: Literal["test", "val"] = "test") -> Predictions:
+        """What the run said of the images of `split`."""
+        file = self.path / PREDICTIONS[split]
+        try:
+            return read_predictions(file, self.classes)
+        except FileNotFoundError as error:
+            raise _unfinished(self.path, file.name) from error
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"cannot use {file}: {error}",
+                "every number of the run comes from it",
+                "copy the run's folder again from where it was made",
+                code="broken-predictions",
+                paths=[str(file)],
+            ) from error
+
+
+def open_run(path: Path) -> FinishedRun:
+    """Open the run in `path`.
+
+    Raises:
+        DataError: there is none, it is not finished, or another version wrote it.
+    """
+    if not path.exists():
+        raise missing(path)
+    inside = sorted(entry.parent for entry in path.glob("*/config.yaml")) if path.is_dir() else []
+    if inside and not (path / "config.yaml").exists():
+        raise DataError(
+            f"{path} is no run, but a folder of {len(inside)}",
+            "one run is asked for",
+            f"name one of them, such as {inside[-1]}",
+            code="no-run",
+        )
+    settings = read_config(path)
+    if not (path / "model" / "config.json").is_file():
+        raise _unfinished(path, "model/config.json")
+    return FinishedRun(path, settings, read_description(path / "model"))
+
+
+def model_folder(path: Path) -> Path:
+    """Where the model is: in a run's folder, or in a folder that `longtail export` wrote."""
+    if (path / "config.json").is_file() and not (path / "config.yaml").exists():
+        return path
+    return open_run(path).path / "model"
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """The `config.json` of a model, seen to be one of ours and of this version's format."""
+    file = folder / "config.json"
+    try:
+        description = json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise DataError(
+            f"{file} is broken: {error}",
+            "without it the weights cannot be used",
+            "copy it again from where the run was made",
+            code="broken-model",
+        ) from error
+    if not isinstance(description, dict) or "longtail" not in description:
+        raise DataError(
+            f"{file} is not of longtail",
+            "a model folder is what `longtail train` and `longtail export --format safetensors` write",
+            "name a run's folder",
+            code="no-run",
+        )
+    if description.get("format") != FORMAT:
+        raise DataError(
+            f"{folder} has format {description.get('format')!r} of longtail {description['longtail']}, "
+            f"this is longtail {__version__}, which reads format {FORMAT}",
+            "what it holds could be misread",
+            f"use longtail {description['longtail']}, or train the run anew",
+            code="other-format",
+        )
+    wrong = [key for key, kind in _KEYS.items() if not isinstance(description.get(key), kind)]
+    if wrong or len(description["classes"]) != len(description["class_counts"]):
+        part = wrong[0] if wrong else "class_counts"
+        raise DataError(
+            f"{file} is broken: {part} is {'missing or no ' + _KEYS[part].__name__ if wrong else 'of another length'}",
+            "without it the weights cannot be used",
+            "copy it again from where the run was made",
+            code="broken-model",
+        )
+    return description
+
+
+def _unfinished(path: Path, name: str) -> DataError:
+    return DataError(
+        f"{path} is not finished: it has no {name}",
+        "a run has a model and predictions when it came to its end",
+        f"let it finish: longtail train --resume {path}",
+        code="not-finished",
+        paths=[str(path)],
+    )

@@ -1,0 +1,168 @@
+"""`report.html` of a run from its folder alone, and the comparison of several runs; without torch.
+
+Where the run has validation images, logit adjustment and temperature scaling are tried: their parameters are
+chosen on these and the result is shown on the test images.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from longtail._errors import DataError, UsageError
+from longtail._files import write_text
+from longtail.class_counts import ClassCounts
+from longtail.evaluation import (
+    Comparison,
+    Evaluation,
+    Predictions,
+    ShiftedAccuracy,
+    align_predictions,
+    choose_tau,
+    compare_runs,
+    evaluate,
+    read_metrics,
+    scale_temperature,
+    shifted_accuracy,
+)
+from longtail.evaluation.report import PostHoc, Report, render_comparison, render_report
+from longtail.training.run_folder.diagnostics import read_diagnostics
+from longtail.training.run_folder.read import FinishedRun, open_run
+
+# The prior inside the logits after training with these losses on images drawn as they come.
+_PRIORS: dict[str, Literal["train", "uniform"]] = {
+    "cross_entropy": "train",
+    "balanced_softmax": "uniform",
+    "logit_adjustment": "uniform",
+}
+# The loss of each method where its settings name none.
+_LOSSES = {"erm": "cross_entropy", "compound_bn": "balanced_softmax"}
+
+
+def write_report(folder: Path, out: Path | None = None) -> Path:
+    """Write the report of the finished run in `folder`, by default to its report.html; return where it is."""
+    file = out or folder / "report.html"
+    write_text(file, render_report(build_report(folder)))
+    return file
+
+
+def write_comparison(folders: Sequence[Path], out: Path) -> Comparison:
+    """Compare finished runs on the same test images, the first being the baseline, and write the page."""
+    comparison = compare(folders)
+    write_text(out, render_comparison(comparison))
+    return comparison
+
+
+def build_report(folder: Path) -> Report:
+    """Everything that the folder knows of its run."""
+    run = open_run(folder)
+    predictions = run.predictions()
+    diagnostics = read_diagnostics(folder)
+    settings = run.settings
+    return Report(
+        evaluation=_evaluate(run, predictions.logits, predictions),
+        title=folder.resolve().name,
+        summary=_summary(settings),
+        selection="weights of the last epoch" + (", averaged" if settings.get("optim", {}).get("ema") else ""),
+        posthoc=_posthoc(run, predictions),
+        shifted=_shifted(run, predictions),
+        mixture=diagnostics.mixture,
+        mixture_history=diagnostics.mixture_history,
+        training=_training(folder / "metrics.csv"),
+        worst_errors=diagnostics.worst_errors,
+        problems=diagnostics.problems,
+        departures=diagnostics.departures,
+        config=(folder / "config.yaml").read_text(encoding="utf-8", errors="surrogateescape"),
+        environment=_environment(folder / "env.json"),
+        command=f"longtail train --config {folder / 'config.yaml'}",
+    )
+
+
+def compare(folders: Sequence[Path]) -> Comparison:
+    """Two or more finished runs on the same test images."""
+    if len(folders) < 2:
+        raise UsageError(f"a comparison needs at least two runs, got {len(folders)}")
+    runs = [open_run(folder) for folder in folders]
+    names = _names(folders)
+    try:
+        logits, target = align_predictions({name: run.predictions() for name, run in zip(names, runs, strict=True)})
+        return compare_runs(logits, target, runs[0].class_counts, runs[0].classes)
+    except ValueError as error:
+        raise DataError(
+            str(error),
+            "a paired comparison takes the same test images",
+            "compare runs on the same data",
+            code="not-comparable",
+        ) from error
+
+
+def model_prior(method: Mapping[str, Any]) -> Literal["train", "uniform"] | None:
+    """The class prior that the logits of a method answer for; None where that is not known."""
+    name = method.get("name")
+    if name not in _LOSSES or method.get("sampler", "instance") != "instance" or method.get("loss_settings"):
+        return None
+    return _PRIORS.get(method.get("loss", _LOSSES[name]))
+
+
+def _evaluate(run: FinishedRun, logits: Any, predictions: Predictions) -> Evaluation:
+    return evaluate(logits, predictions.target, run.class_counts, run.classes)
+
+
+def _posthoc(run: FinishedRun, test: Predictions) -> list[PostHoc]:
+    if not run.has_predictions("val") or min(run.class_counts) == 0:
+        return []
+    val = run.predictions("val")
+    changes = (
+        choose_tau(val.logits, val.target, test.logits, run.class_counts),
+        scale_temperature(val.logits, val.target, test.logits),
+    )
+    return [PostHoc(choice, _evaluate(run, logits, test)) for logits, choice in changes]
+
+
+def _shifted(run: FinishedRun, test: Predictions) -> tuple[ShiftedAccuracy, ...]:
+    prior = model_prior(run.description["method"])
+    counts: ClassCounts = run.class_counts
+    if prior is None or min(counts) == 0 or counts.imbalance_factor == 1:
+        return ()
+    return shifted_accuracy(test.logits, test.target, counts, model_prior=prior)
+
+
+def _training(file: Path) -> list[dict[str, float | None]]:
+    try:
+        return read_metrics(file)
+    except FileNotFoundError:
+        return []
+    except ValueError as error:
+        raise DataError(
+            str(error), "the training curves come from it", f"delete {file} to have none", code="broken-metrics"
+        ) from error
+
+
+def _environment(file: Path) -> dict[str, str]:
+    """What the run ran with, as flat text; nothing where it is not known."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    flat = {**content, **content.get("versions", {})} if isinstance(content, dict) else {}
+    return {name: str(value) for name, value in flat.items() if value and name != "versions"}
+
+
+def _summary(settings: Mapping[str, Any]) -> str:
+    """The run in words."""
+    method, model = settings.get("method", {}), settings.get("model", {})
+    loss = f" ({method['loss']})" if "loss" in method else ""
+    return (
+        f"{method.get('name', 'unknown method')}{loss} on {settings.get('data')}, {model.get('name')}, "
+        f"{settings.get('epochs')} epochs, seed {settings.get('seed')}"
+    )
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The folders' own names, or their whole paths where two have the same name."""
+    short = [folder.resolve().name for folder in folders]
+    names = short if len(set(short)) == len(short) else [str(folder) for folder in folders]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UsageError(f"{twice} is named twice", "a run does not differ from itself", "name two runs")
+    return names

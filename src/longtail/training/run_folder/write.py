@@ -1,0 +1,154 @@
+"""The folder of a run: which file holds what, and how each is written.
+
+| File | Holds |
+|---|---|
+| config.yaml | the resolved settings; `longtail train --config` repeats the run with them |
+| env.json | versions, hardware and the command |
+| split.csv | which image is in which split, with its class |
+| log.txt | what was said, with the time |
+| metrics.csv | a line an epoch |
+| last.ckpt | the state to resume from |
+| model/ | weights as safetensors, config.json with all that is needed to use them |
+| predictions.csv | the logits of each test image |
+| model/val_predictions.csv | those of each validation image, if there are any |
+| model/diagnostics.json | what else the report shows: mixture components, surest mistakes, problems of the data |
+| report.html | the report |
+
+Until the run is over there are also `previous.ckpt`, the checkpoint before the last, and a `pieces.N` of each rank N
+that ran out of memory.
+"""
+
+import csv
+import io
+import json
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from longtail import __version__
+from longtail._errors import DataError, UsageError
+from longtail._files import write_text
+from longtail.data import LongTailData
+from longtail.data.images import FileImages, ImageDataset
+from longtail.training.callback import Row
+from longtail.training.checkpoint import NAME, PREVIOUS
+from longtail.training.memory_notes import remove_notes
+
+PACKAGES = ("torch", "torchvision", "timm", "lightning", "numpy", "pillow", "scikit-learn", "torchmetrics")
+
+
+class RunFolder:
+    """One run on disk.
+
+    Args:
+        path: the folder; `create` makes it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether there is something to resume."""
+        return (self.path / NAME).exists() or (self.path / PREVIOUS).exists()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "predictions.csv").exists() and not (self.path / PREVIOUS).exists()
+
+    def create(self) -> None:
+        """Make the folder; refuse one that has something in it."""
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UsageError(
+                f"{self.path} already exists and is not empty",
+                "a run does not write over another",
+                f"choose another --out, or go on with it: longtail train --resume {self.path}",
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DataError(f"cannot make the folder {self.path}: {error.strerror}", code="cannot-write") from error
+
+    def write_config(self, settings: Mapping[str, Any]) -> None:
+        """Write config.yaml."""
+        write_text(self.path / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
+
+    def write_environment(self, *, command: str, device: str) -> None:
+        """Write env.json."""
+        write_text(self.path / "env.json", json.dumps(environment(command=command, device=device), indent=1) + "\n")
+
+    def write_split(self, data: LongTailData) -> None:
+        """Write split.csv: the split, the class and the path (or index) of every image."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("split", "path", "label"))
+        for split, images in (("train", data.train), ("val", data.val), ("test", data.test)):
+            labels = images.targets.tolist()
+            writer.writerows(
+                (split, path, data.classes[k]) for path, k in zip(image_names(images), labels, strict=True)
+            )
+        write_text(self.path / "split.csv", text.getvalue())
+
+    def write_metrics(self, rows: Sequence[Row]) -> None:
+        """Write metrics.csv anew."""
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        text = io.StringIO()
+        writer = csv.DictWriter(text, columns, lineterminator="\n", restval="")
+        writer.writeheader()
+        writer.writerows({name: "" if value is None else value for name, value in row.items()} for row in rows)
+        write_text(self.path / "metrics.csv", text.getvalue())
+
+    def log(self, message: str) -> None:
+        """Add a line to log.txt."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        with (self.path / "log.txt").open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(f"{now} {line}\n" for line in message.splitlines()))
+
+    def finish(self) -> None:
+        """Remove what only a run under way needs."""
+        (self.path / PREVIOUS).unlink(missing_ok=True)
+        remove_notes(self.path)
+
+
+def image_names(images: ImageDataset) -> list[str]:
+    """A name for each image: its path, or its index."""
+    if isinstance(images, FileImages):
+        return [str(path) for path in images.paths]
+    return [str(index) for index in range(len(images))]
+
+
+def next_folder(data: str, base: Path = Path("runs")) -> Path:
+    """The first `runs/NAME-N` that does not exist yet."""
+    name = Path(data.partition(":")[0].rstrip("/")).stem or "run"
+    number = 1
+    while (base / f"{name}-{number}").exists():
+        number += 1
+    return base / f"{name}-{number}"
+
+
+def environment(*, command: str, device: str) -> dict[str, Any]:
+    """Versions, hardware and the command."""
+    return {
+        "command": command,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "longtail": __version__,
+        "python": sys.version.split()[0],
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "device": device,
+        "versions": {name: package_version(name) for name in PACKAGES},
+    }
+
+
+def package_version(package: str) -> str | None:
+    """The installed version, or None."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

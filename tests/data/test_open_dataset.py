@@ -1,0 +1,109 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from longtail._errors import DataError
+from longtail.data import FileImages, open_dataset
+from longtail.data.open_dataset import data_root
+
+
+def folder(root: Path, counts: dict[str, int]) -> Path:
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True)
+        for i in range(count):
+            Image.new("RGB", (8, 8), (i, len(name), 0)).save(root / name / f"{i}.png")
+    return root
+
+
+def names(data: object) -> set[str]:
+    assert isinstance(data, FileImages)
+    return set(data.paths)
+
+
+def test_a_benchmark_trains_on_all_of_its_training_images() -> None:
+    data = open_dataset("digits-lt:10")
+    assert len(data.val) == 0
+    assert data.class_counts.total == len(data.train) == 486
+    assert (data.in_channels, data.image_size) == (1, (8, 8))
+    assert np.bincount(data.test.targets).tolist() == [54] * 10
+    image, _ = data.train[0]
+    assert image.shape == (1, 8, 8)
+
+
+def test_a_validation_split_is_drawn_from_train_if_asked_for() -> None:
+    whole, parted = open_dataset("digits-lt"), open_dataset("digits-lt", val_fraction=0.25)
+    assert len(parted.train) + len(parted.val) == len(whole.train)
+    assert len(parted.test) == len(whole.test)
+    assert parted.class_counts.total == len(parted.train)
+    assert sorted(np.unique(parted.val.targets)) == list(range(10))
+
+
+def test_the_seed_chooses_the_images_and_not_their_number() -> None:
+    first, same, other = (open_dataset("digits-lt", seed=seed) for seed in (0, 0, 1))
+    pixels = [data.train[3][0].tolist() for data in (first, same, other)]
+    assert pixels[0] == pixels[1]
+    assert first.class_counts == other.class_counts
+    total = [sum(int(data.train[i][0].sum()) for i in range(len(data.train))) for data in (first, other)]
+    assert total[0] != total[1]
+
+
+def test_own_images_without_a_test_split_are_parted_in_three(tmp_path: Path) -> None:
+    data = open_dataset(folder(tmp_path, {"a": 40, "b": 10, "c": 2, "d": 1}))
+    assert np.bincount(data.test.targets, minlength=4).tolist() == [8, 2, 1, 0]
+    assert np.bincount(data.val.targets, minlength=4).tolist() == [3, 1, 0, 0]
+    assert list(data.class_counts) == [29, 7, 1, 1]
+    parts = [names(part) for part in (data.train, data.val, data.test)]
+    assert len(set.union(*parts)) == sum(map(len, parts)) == 53
+    assert len(data.notes) == 2
+
+
+def test_given_splits_are_kept(tmp_path: Path) -> None:
+    folder(tmp_path, {"train/a": 5, "train/b": 5, "val/a": 2, "val/b": 2, "test/a": 3, "test/b": 3})
+    data = open_dataset(tmp_path, val_fraction=0.5)
+    assert (len(data.train), len(data.val), len(data.test)) == (10, 4, 6)
+    assert data.notes == ()
+
+
+def test_a_validation_split_takes_the_place_of_a_missing_test_split(tmp_path: Path) -> None:
+    folder(tmp_path, {"train/a": 20, "train/b": 20, "val/a": 2, "val/b": 2})
+    data = open_dataset(tmp_path)
+    assert (len(data.train), len(data.val), len(data.test)) == (36, 4, 4)
+    assert all(name.startswith("train") for name in names(data.val))
+    assert all(name.startswith("val") for name in names(data.test))
+
+
+def test_files_that_a_check_found_unreadable_are_left_out(tmp_path: Path) -> None:
+    folder(tmp_path, {"train/a": 3, "train/b": 3, "test/a": 1, "test/b": 1})
+    data = open_dataset(tmp_path, leave_out=["train/a/1.png"], val_fraction=0)
+    assert list(data.class_counts) == [2, 3]
+    assert "train/a/1.png" not in names(data.train)
+
+
+def test_a_class_missing_from_test_does_not_shift_the_others(tmp_path: Path) -> None:
+    folder(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 2, "test/c": 1})
+    data = open_dataset(tmp_path)
+    assert data.test.targets.tolist() == [2]
+    assert data.problems[0].code == "class-missing-from-test"
+
+
+def test_the_root_is_the_argument_then_the_environment_then_the_cache(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LONGTAIL_DATA", str(tmp_path))
+    assert data_root("there") == Path("there")
+    assert data_root() == tmp_path
+    monkeypatch.delenv("LONGTAIL_DATA")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert data_root() == tmp_path / "cache" / "longtail" / "data"
+
+
+def test_missing_data_names_the_command_that_fetches_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="longtail data fetch cifar100-lt --root") as caught:
+        open_dataset("cifar100-lt", root=tmp_path)
+    assert caught.value.code == "not-fetched"
+
+
+def test_numbers_as_labels_are_ordered_by_value(tmp_path: Path) -> None:
+    assert open_dataset(folder(tmp_path, {"10": 2, "9": 2, "100": 2})).classes == ("9", "10", "100")

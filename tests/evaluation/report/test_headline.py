@@ -1,0 +1,56 @@
+import numpy as np
+
+from longtail.evaluation import Evaluation, evaluate
+from longtail.evaluation.report.headline import headline, remarks
+
+TARGET = np.repeat(np.arange(3), 40)
+COUNTS = [500, 50, 5]
+
+
+def model(*recalls: float, scale: float = 3.0) -> Evaluation:
+    """A model that recognises the given share of each class, and takes the rest for the next class."""
+    logits = np.zeros((120, 3))
+    for i, k in enumerate(TARGET):
+        logits[i, k if i % 40 < 40 * recalls[k] else (k + 1) % 3] = scale
+    return evaluate(logits, TARGET, COUNTS, ["a", "b", "c"], replicates=200)
+
+
+def test_the_headline_says_how_rare_classes_fare() -> None:
+    assert headline(model(0.9, 0.6, 0.1)).startswith("The rare classes are left behind: 90\u00a0% on many-shot")
+    assert headline(model(0.9, 0.8, 0.6)).startswith("The rare classes fare worse than the frequent ones: 90")
+    assert headline(model(0.5, 0.5, 0.5)).startswith("No gap shown between frequent and rare classes")
+    assert headline(model(0.3, 0.5, 0.9)).startswith("The rare classes fare better than the frequent ones")
+
+
+def test_one_group_has_no_gap_to_speak_of() -> None:
+    assert (
+        headline(evaluate(np.eye(2), [0, 1], [500, 500])) == "All measured classes are many-shot: 100\u00a0% accuracy."
+    )
+
+
+def test_one_image_shows_no_gap() -> None:
+    found = evaluate([[1.0, 0.0]], [0], [500, 5])
+    assert headline(found).startswith("All measured classes are many-shot")
+    assert "One test image gives no interval." in remarks(found)
+
+
+def test_remarks_name_what_is_never_recognised_and_never_predicted() -> None:
+    found = evaluate(np.tile([9.0, 0.0, 0.0], (120, 1)), TARGET, COUNTS)
+    assert remarks(found)[:2] == [
+        "2 of 3 classes are never recognised.",
+        "2 of 3 classes are never predicted.",
+    ]
+    assert remarks(found)[-1].startswith("The model is overconfident: its confidence is off by 67 points")
+
+
+def test_remarks_name_classes_without_test_images() -> None:
+    found = evaluate(np.eye(3)[:2], [0, 1], COUNTS)
+    assert "Balanced over 2 of 3 classes: 1 has no test image." in remarks(found)
+
+
+def test_a_timid_model_is_called_underconfident() -> None:
+    assert any("underconfident" in r for r in remarks(model(1.0, 1.0, 1.0, scale=0.1)))
+
+
+def test_a_good_model_needs_no_remark() -> None:
+    assert remarks(model(1.0, 1.0, 1.0, scale=20.0)) == []
