@@ -2,5 +2,17 @@
 
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.open_dataset import LongTailData, open_dataset
+from longtail.data.preprocessing import Preprocessing, preprocessing_of
+from longtail.data.views import VIEWS, Batch
 
-__all__ = ["ArrayImages", "FileImages", "ImageDataset", "LongTailData", "open_dataset"]
+__all__ = [
+    "VIEWS",
+    "ArrayImages",
+    "Batch",
+    "FileImages",
+    "ImageDataset",
+    "LongTailData",
+    "Preprocessing",
+    "open_dataset",
+    "preprocessing_of",
+]

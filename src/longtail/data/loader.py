@@ -15,7 +15,7 @@ from longtail.data.batch_plan import BatchPlan, Last
 from longtail.data.images import ImageDataset
 from longtail.data.preprocessing import Preprocessing
 from longtail.data.samplers import SAMPLERS, EpochSampler, SequentialSampler
-from longtail.data.views import Batch, ViewedImages
+from longtail.data.views import VIEWS, Batch, ViewedImages
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ def train_loader(
         images: the training images.
         preprocessing: how they are seen.
         batch_size: the images of a batch, all ranks together.
-        views: of each image, "weak" or "strong", in the order in which the batch has them.
+        views: of each image, names of `VIEWS`, in the order in which the batch has them.
         sampler: a name of `SAMPLERS`.
         seed: of the order and of the augmentation.
         epochs: the length of the training, for the progressive sampler.
@@ -148,13 +148,9 @@ def train_loader(
         >>> [tuple(view.shape) for view in batch.views], len(loader)
         ([(64, 1, 8, 8), (64, 1, 8, 8)], 7)
     """
-    makers = {"weak": preprocessing.weak, "strong": preprocessing.strong}
-    strange = [view for view in views if view not in makers]
-    if strange:
-        raise ValueError(f"views must be weak or strong, got {strange[0]!r}")
     seen = ViewedImages(
         images,
-        [makers[view]() for view in views],
+        [VIEWS[view](preprocessing) for view in views],
         mean=preprocessing.mean,
         std=preprocessing.std,
         seed=seed,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from longtail.data.open_dataset import LongTailData
 from longtail.data.transforms.auto_augment import AutoAugment
 from longtail.data.transforms.framing import CentreCrop, Framing, PadCrop, ResizedCrop
-from longtail.data.views import View
+from longtail.data.views import VIEWS, View
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,9 @@ class Preprocessing:
             return ResizedCrop(self.size, self.flip)
         return PadCrop(self.size, self.size // 8, self.flip)
 
+
+VIEWS.register("weak")(Preprocessing.weak)
+VIEWS.register("strong")(Preprocessing.strong)
 
 # The policy found on the data set or on its nearest kin; anything else is treated as photographs.
 _POLICIES = {

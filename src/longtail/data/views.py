@@ -9,7 +9,7 @@ The random numbers are those of (seed, epoch, image, repeat, view), see `randomn
 function of its key, whichever process makes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from longtail._registry import Registry
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.random_bits import ImageDraws
 from longtail.data.transforms.auto_augment import AutoAugment
@@ -35,11 +36,13 @@ class Batch(NamedTuple):
         views: for each view float32 of shape (n, channels, height, width), channels_last.
         target: int64 labels.
         indices: int64, which images of the data set they are.
+        extra: further tensors with one entry an image, such as the second label of a mixed image.
     """
 
     views: tuple[Tensor, ...]
     target: Tensor
     indices: Tensor
+    extra: dict[str, Tensor] = {}  # noqa: RUF012 - never changed; a frozen mapping cannot be sent between processes
 
 
 class BatchKey(NamedTuple):
@@ -68,6 +71,10 @@ class View:
         if self.augment is not None:
             seen = self.augment(seen, draws.uniform(_AUGMENT, AutoAugment.DRAWS))
         return seen
+
+
+VIEWS = Registry[Callable[..., View]]("views")
+"""Called as `VIEWS[name](preprocessing)`. A view of another package joins by an entry point."""
 
 
 class ViewedImages(Dataset[Batch]):
