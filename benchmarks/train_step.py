@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
+from lightning_fabric import Fabric
 from torch.nn import functional as F
 
 from benchmarks._record import write_result

@@ -70,6 +70,10 @@ class LongTailData:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def split(self, name: SplitName) -> ImageDataset:
+        """The images of a split."""
+        return {"train": self.train, "val": self.val, "test": self.test}[name]
+
 
 def open_dataset(
     data: str | os.PathLike[str],

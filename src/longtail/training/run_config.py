@@ -44,6 +44,7 @@ class OptimConfig:
         warmup_epochs: over which the learning rate rises from 0.
         clip_norm: the largest norm of the gradient; None does not clip.
         accumulate: parts a batch is worked through in, one after another, to save memory.
+        sam: radius of SAM's ascent step; None for plain steps.
         ema: decay of an exponential moving average of the weights, which is then what is evaluated; None for none.
     """
 
@@ -56,6 +57,7 @@ class OptimConfig:
     clip_norm: float | None = None
     accumulate: int = 1
     ema: float | None = None
+    sam: float | None = None
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,8 @@ class StopRequest:
             signal.raise_signal(self._signal)
 
 
-def hear_of_workers_here_alone() -> None:
-    """Let the death of a loader's worker be told by the loader, between steps, and nowhere else.
+def ignore_sigchld() -> None:
+    """Let only the loader report that one of its workers died, between steps.
 
     torch's loaders install a handler that raises wherever the main thread happens to be when a worker dies: within a
     step, too, when half of the weights have changed. Without it the loader notices within five seconds.

@@ -19,7 +19,7 @@ from longtail._errors import DataError
 from longtail._files import whole_file, write_text
 from longtail.data.preprocessing import Preprocessing
 from longtail.training.build import Parts, build_method
-from longtail.training.run_config import RunConfig, build_config
+from longtail.training.run_config import build_config
 
 FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -37,12 +37,13 @@ class SavedModel:
     config: dict[str, Any]
 
 
-def save_model(folder: Path, model: nn.Module, config: RunConfig, parts: Parts) -> None:
+def save_model(folder: Path, model: nn.Module, parts: Parts) -> None:
     """Write `folder`."""
     folder.mkdir(exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     with whole_file(folder / WEIGHTS) as out:
         out.write(pack(weights))
+    config = parts.config
     description = {
         "format": FORMAT,
         "longtail": __version__,
