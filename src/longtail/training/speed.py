@@ -43,9 +43,10 @@ class Speed:
         steps = max(1, len(data.train) // config.batch_size)
         mean_step = sum(share * step for share, step in self.stages)
         every = config.eval_every or max(1, config.epochs // 20)
-        watched = len(data.val) or len(data.test)
-        # The last epoch is always evaluated; then come the final predictions of both splits.
-        evaluated = -(-config.epochs // every) * watched + len(data.test) + len(data.val)
+        # The last epoch is always evaluated, and on the test images whatever was watched before.
+        evaluated = -(-config.epochs // every) * (len(data.val) or len(data.test)) + (
+            len(data.test) if len(data.val) else 0
+        )
         return config.epochs * steps * mean_step + evaluated * self.image
 
 
