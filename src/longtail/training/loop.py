@@ -14,7 +14,6 @@ written out here, because what a run promises lies in it:
 `longtail.methods.base` says which hook of the method is called when.
 """
 
-import json
 import math
 import shlex
 import time
@@ -27,15 +26,15 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.data.loader import eval_loader
 from longtail.data.splits import SplitName
 from longtail.data.views import Batch
-from longtail.evaluation.confusion_matrix import confusion_matrix, mean_over_support, recall_per_class
 from longtail.methods import Method, MethodOutput
 from longtail.nn import frozen_statistics
 from longtail.training.build import Parts, evaluation_loader
 from longtail.training.callback import Callback, Row
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
+from longtail.training.method_record import method_record, record_due
+from longtail.training.metrics_row import metrics_row
 from longtail.training.microbatches import MicroBatches, cut_microbatches
 from longtail.training.optimizer import (
     ascended,
@@ -53,9 +52,6 @@ from longtail.training.stop_request import TIME_IS_UP, DivergedError, StoppedErr
 
 # What `reseed` is called for, so that no two purposes draw the same numbers.
 _FORWARD, _PREPARE, _START_EPOCH = 1, 2, 3
-# Test images that a method looks at for its diagnostics, in the end and, to cost little, during training; and records
-# of a run at most, the last epoch apart.
-_IMAGES, _IMAGES_MEANWHILE, _RECORDS = 512, 256, 20
 
 
 @dataclass
@@ -136,7 +132,8 @@ class TrainingLoop:
         # Of the start of the step: a position, so that nothing depends on the past.
         done = (progress.epoch + progress.batch / steps) / config.epochs
         lr = learning_rate(config.optim, progress=done, epochs=config.epochs, stages=self.method.stages)
-        set_learning_rate(self._optimizer, lr * self.method.lr_scale)
+        lr *= self.method.lr_scale
+        set_learning_rate(self._optimizer, lr)
         self._predicted = {}
         reseed(config.seed, _PREPARE, progress.epoch, progress.batch, self.ranks.rank)
         batches = self.method.prepare(*self.fabric.to_device(batches))
@@ -204,51 +201,29 @@ class TrainingLoop:
     def _end_epoch(self) -> None:
         """Evaluate if it is time, write the epoch's line, and save."""
         progress, config = self.progress, self.config
+        epoch = progress.epoch + 1
         sums = self._epoch_sums()
         images = sums.pop("images")
         row: Row = {
-            "epoch": progress.epoch + 1,
+            "epoch": epoch,
             "train/loss": sums.pop("loss") / images,
             "train/accuracy": sums.pop("correct") / images,
             **{f"train/{name.removeprefix('part/')}": value / images for name, value in sums.items()},
             "lr": self._optimizer.param_groups[0]["lr"],
         }
-        last = progress.epoch + 1 == config.epochs
-        if last or (progress.epoch + 1) % self._eval_every == 0:
+        if epoch == config.epochs or epoch % self._eval_every == 0:
             # Without a validation split the test split is watched; nothing is ever chosen by it.
-            row |= self._measure("val" if len(self.parts.data.val) else "test")
+            split: SplitName = "val" if len(self.parts.data.val) else "test"
+            row |= metrics_row(split, self.predict(split), self.parts.data)
             row |= self.method.epoch_row()
-            if self.ranks.is_first and record_due(progress.epoch + 1, epochs=config.epochs, every=self._eval_every):
-                progress.records += self._diagnose(most_images=_IMAGES if last else _IMAGES_MEANWHILE)
+            if self.ranks.is_first and record_due(epoch, epochs=config.epochs, every=self._eval_every):
+                progress.records += method_record(self.evaluated_model, self.parts, self.fabric, epoch=epoch)
         progress.rows.append(row)
-        progress.epoch, progress.batch, progress.sums = progress.epoch + 1, 0, {}
+        progress.epoch, progress.batch, progress.sums = epoch, 0, {}
         if self.ranks.is_first:
             self.folder.write_metrics(progress.rows)
             self.callback.epoch(row)
         self.save()
-
-    def _measure(self, split: SplitName) -> Row:
-        logits, targets = self.predict(split), self.parts.data.split(split).targets
-        confusion = confusion_matrix(targets, logits.argmax(1), len(self.parts.data.classes))
-        recall = recall_per_class(confusion)
-        row: Row = {
-            f"{split}/accuracy": float(np.trace(confusion) / confusion.sum()),
-            f"{split}/balanced": mean_over_support(recall),
-        }
-        for group, classes in self.parts.data.class_counts.groups().items():
-            row[f"{split}/accuracy_{group}"] = mean_over_support(recall[classes])
-        return row
-
-    def _diagnose(self, *, most_images: int) -> list[str]:
-        """What the method sees in the model, as a line of JSON; no line if it sees nothing."""
-        images = self.parts.data.test
-        chosen = np.linspace(0, len(images) - 1, min(most_images, len(images))).astype(np.int64)
-        loader = eval_loader(images.select(chosen), self.parts.preprocessing, batch_size=128)
-        model = self.evaluated_model.eval()
-        # A loader draws a seed when it starts; a compiled model would be compiled anew for hooks.
-        with torch.no_grad(), torch.random.fork_rng(devices=[]), torch.compiler.set_stance("force_eager"):
-            found = self.method.diagnose(model, (self.fabric.to_device(batch) for batch in loader))
-        return [json.dumps({"epoch": self.progress.epoch + 1, **found})] if found else []
 
     def predict(self, split: SplitName) -> NDArray[np.float32]:
         """The logits of a split by the evaluated model, on every rank; computed once between two steps."""
@@ -354,14 +329,3 @@ class _TrainingImages:
     def sum_over_ranks(self, tensor: Tensor) -> Tensor:
         """The sum of a tensor over all ranks."""
         return self._loop.ranks.sum(tensor)
-
-
-def record_due(epoch: int, *, epochs: int, every: int) -> bool:
-    """Whether the method's diagnostics are recorded after `epoch` epochs, of which each `every`-th is evaluated.
-
-    Example:
-        >>> [epoch for epoch in range(1, 101) if record_due(epoch, epochs=100, every=3)]
-        [6, 12, 18, 24, 30, 36, 42, 48, 54, 60, 66, 72, 78, 84, 90, 96, 100]
-    """
-    stride = every * max(1, math.ceil(epochs / every / _RECORDS))
-    return epoch % stride == 0 or epoch == epochs
