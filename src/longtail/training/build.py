@@ -1,7 +1,6 @@
 """From settings to the parts of a run: data, model, method, loaders; and the settings with nothing left open."""
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,11 @@ from longtail.data.images import ImageDataset
 from longtail.data.loader import Loader, eval_loader, train_loader
 from longtail.data.open_dataset import VAL_FRACTION, take_inventory
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
-from longtail.methods import METHODS, Method
-from longtail.models import create_model
-from longtail.training.optimizer import reseed
-from longtail.training.run_config import RunConfig, check_method_settings
+from longtail.methods import Method
+from longtail.training.build_method import build_method, find_method
+from longtail.training.run_config import RunConfig
+from longtail.training.run_folder.model import load_model
+from longtail.training.run_folder.read import model_folder
 
 # Between the seeds of the samplers of one step, so that two of one kind draw different images.
 _SAMPLER_STRIDE = 1_000_003
@@ -89,39 +89,6 @@ def open_data(config: RunConfig) -> LongTailData:
     return replace(data, problems=tuple(report.problems))
 
 
-def build_method(
-    config: RunConfig,
-    *,
-    class_counts: list[int],
-    in_channels: int,
-    image_size: int,
-    pretrained: bool | str = False,
-    networks: Mapping[str, nn.Module | None] | None = None,
-) -> Method:
-    """The model and the method around it; `networks` are those that the method needs, None to load a trained model."""
-    kind = find_method(config)
-    settings = {key: value for key, value in config.method.items() if key != "name"}
-    settings |= networks if networks is not None else dict.fromkeys(kind.needs)
-    reseed(config.seed, 0)
-    try:
-        model = create_model(
-            config.model.name, len(class_counts), in_channels=in_channels, pretrained=pretrained, image_size=image_size
-        )
-        return kind(model, class_counts, **settings)
-    except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
-        raise UsageError(str(error.args[0] if error.args else error)) from error
-
-
-def find_method(config: RunConfig) -> type[Method]:
-    """The class of the method, once its arguments are known to be its own."""
-    try:
-        kind = METHODS[config.method["name"]]
-    except KeyError as error:
-        raise UsageError(str(error.args[0]), "", "`longtail list methods` shows all") from error
-    check_method_settings(kind, config.method, "the run's settings")
-    return kind
-
-
 def workers_for(config: RunConfig, images: ImageDataset) -> int:
     """How many processes make batches: as asked, else none for small sets in memory, else the spare cores."""
     if config.workers is not None:
@@ -183,9 +150,6 @@ def _resolved(config: RunConfig, data: LongTailData, preprocessing: Preprocessin
 
 def _network_of(config: RunConfig, name: str, classes: tuple[str, ...]) -> nn.Module:
     """The network of the finished run that `method.NAME` names."""
-    from longtail.training.run_folder.model import load_model  # here: a saved model is built by this module
-    from longtail.training.run_folder.read import model_folder
-
     run: Any = config.method.get(name)
     if not isinstance(run, str):
         raise UsageError(

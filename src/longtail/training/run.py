@@ -18,7 +18,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from longtail._errors import LongtailError
 from longtail.evaluation import Evaluation, evaluate
-from longtail.training.build import build_run, find_method
+from longtail.training.build import build_run
+from longtail.training.build_method import find_method
 from longtail.training.callback import Callback
 from longtail.training.checkpoint import check_fits, load_checkpoint
 from longtail.training.loggers import add_loggers, check_loggers
@@ -121,7 +122,13 @@ def train(
     test = loop.predict("test")
     val = loop.predict("val") if len(parts.data.val) else None
     if fabric.is_global_zero:
-        save_model(folder.path / "model", loop.evaluated_model, parts)
+        save_model(
+            folder.path / "model",
+            loop.evaluated_model,
+            config=parts.config,
+            data=parts.data,
+            preprocessing=parts.preprocessing,
+        )
         records, departures = loop.progress.records, parts.method.departures
         write_results(folder.path, parts.data, test=test, val=val, records=records, departures=departures)
         folder.finish()

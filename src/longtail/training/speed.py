@@ -28,7 +28,7 @@ _SECONDS, _MOST_STEPS = 1.0, 8
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds that parts of a run take.
+    """Seconds that the parts of a run take.
 
     Args:
         stages: for each stage of the training its share of the epochs, and the seconds of a step.

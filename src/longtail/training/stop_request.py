@@ -10,13 +10,13 @@ from longtail._errors import LongtailError
 
 
 class DivergedError(LongtailError):
-    """The loss is no number any more."""
+    """The loss is not finite."""
 
     exit_code = 5
 
 
 class MemoryFullError(LongtailError):
-    """The batch does not fit, however small its parts."""
+    """The batch does not fit, however small its micro-batches."""
 
     exit_code = 4
 
@@ -34,7 +34,7 @@ TIME_IS_UP = -1
 
 
 class StopRequest:
-    """Note signals and the clock; the loop asks `reason` after each step. A second Ctrl-C stops at once.
+    """Watch signals and the clock; the loop asks for the `reason` after each step. A second Ctrl-C stops at once.
 
     Args:
         max_minutes: after which `reason` says that time is up; None for never.
