@@ -27,13 +27,13 @@ from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
 from longtail.training.memory import keep_freed_memory
 from longtail.training.mixture import describe_mixture
-from longtail.training.resuming import check_settings
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.model import save_model
 from longtail.training.run_folder.read import open_run
 from longtail.training.run_folder.results import write_results
 from longtail.training.run_folder.write import RunFolder, next_folder
+from longtail.training.settings import check_settings
 from longtail.training.stop_request import MemoryFullError
 
 _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
