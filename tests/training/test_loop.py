@@ -23,8 +23,8 @@ from longtail.training.build import resolve_run
 from longtail.training.microbatches import write_note
 from longtail.training.optimizer import ascended
 from longtail.training.predict_logits import predict_logits
-from longtail.training.resuming import read_config
 from longtail.training.run_folder.model import load_model
+from longtail.training.settings import read_config
 from longtail.training.stop_request import DivergedError, MemoryFullError, StoppedError
 
 SETTINGS: dict[str, Any] = {

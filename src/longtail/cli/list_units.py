@@ -50,7 +50,7 @@ def _rows(kind: Kind, runs: Path) -> list[dict[str, str]]:
             [_run(path) for path in sorted(runs.iterdir()) if (path / "config.yaml").is_file()] if runs.is_dir() else []
         )
     if kind == "recipes":
-        from longtail.training.layering import list_recipes
+        from longtail.training.recipes import list_recipes
 
         return [{"name": name, "about": ""} for name in list_recipes()]
     if kind == "models":
@@ -83,7 +83,7 @@ def _about(unit: type) -> str:
 
 
 def _run(path: Path) -> dict[str, str]:
-    from longtail.training.resuming import read_config
+    from longtail.training.settings import read_config
 
     settings = read_config(path)
     state = "finished" if (path / "predictions.csv").exists() else "not finished"

@@ -115,11 +115,11 @@ def reproduce(
 
 
 def _carry_out(plan: "Plan", needs: dict[str, str]) -> None:
-    from longtail.cli.training_screen import TrainingScreen
     from longtail.reproduction.carry_out import carry_out, read_failure
     from longtail.reproduction.plan import PlannedRun
     from longtail.reproduction.run_outcome import read_outcome
     from longtail.reproduction.write_outcome import write_outcome
+    from longtail.training.training_screen import TrainingScreen
 
     names = {
         run.folder: f"{planned.entry.name} on {planned.entry.data}" for planned in plan.entries for run in planned.runs

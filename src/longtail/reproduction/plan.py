@@ -20,9 +20,8 @@ import yaml
 
 from longtail._errors import UsageError
 from longtail.reproduction.tables import Entry, Table
-from longtail.training.layering import merge, parse_override, resolve, without_none
-from longtail.training.resuming import check_settings, read_config
 from longtail.training.run_config import RunConfig, build_config
+from longtail.training.settings import check_settings, layer_settings, merge, parse_override, read_config, without_none
 
 BUDGETS = ("quick", "paper")
 SEEDS = {"quick": (0,), "paper": (0, 1, 2)}
@@ -132,7 +131,7 @@ _INSTEAD = {
 def command_of(run: PlannedRun) -> str:
     """The `longtail train` that makes the same run."""
     config = run.config.as_dict()
-    recipe = build_config(resolve({"data": config["data"], "method": config["method"]["name"]}, environment={}))
+    recipe = build_config(layer_settings({"data": config["data"], "method": config["method"]["name"]}, environment={}))
     arguments = ["longtail", "train", config["data"], "--out", str(run.folder), "--resume", "auto"]
     for key, value in _differences(recipe.as_dict(), config):
         if key == "method.name":
@@ -186,7 +185,7 @@ def _on(entries: list[Entry], data: str | None) -> list[Entry]:
 def _plan_run(entry: Entry, seed: int, budget: str, out: Path, given: Mapping[str, Any]) -> PlannedRun:
     settings = merge(entry.settings or {}, entry.quick if budget == "quick" else {})
     settings = merge(settings, {"data": entry.data, "seed": seed, "devices": 1})
-    config = build_config(resolve(merge(settings, given), environment={}, budget=budget))
+    config = build_config(layer_settings(merge(settings, given), environment={}, budget=budget))
     return PlannedRun(seed, config, out / _as_name(entry.data) / _as_name(entry.row) / f"seed-{seed}")
 
 

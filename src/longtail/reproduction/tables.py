@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from longtail._errors import UsageError
-from longtail.training.layering import merge
+from longtail.training.settings import merge
 
 Settings = Mapping[str, Any]
 

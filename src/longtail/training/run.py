@@ -25,12 +25,12 @@ from longtail.training.checkpoint import check_fits, load_checkpoint
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
 from longtail.training.memory import keep_freed_memory
-from longtail.training.resuming import check_settings
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.model import save_model
 from longtail.training.run_folder.read import open_run
 from longtail.training.run_folder.write import RunFolder, next_folder, write_results
+from longtail.training.settings import check_settings
 from longtail.training.stop_request import MemoryFullError
 
 _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}

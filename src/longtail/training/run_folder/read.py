@@ -10,7 +10,7 @@ from longtail._errors import DataError
 from longtail.class_counts import ClassCounts
 from longtail.data.folder import missing
 from longtail.evaluation.predictions import Predictions, read_predictions
-from longtail.training.resuming import read_config
+from longtail.training.settings import read_config
 
 FORMAT = 1
 PREDICTIONS = {"test": "predictions.csv", "val": "model/val_predictions.csv"}

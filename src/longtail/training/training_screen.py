@@ -1,4 +1,4 @@
-"""What `longtail train` shows: a bar with the epoch, the loss and how the groups fare; plain lines elsewhere."""
+"""The progress of a run on stderr: a bar with the epoch, the loss and the accuracies; plain lines off a terminal."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ _SHORT = {
     "accuracy_few": "few",
 }
 
-# After this many steps a training on a CPU is judged, and said to be long if it takes more minutes than this.
+# Without an accelerator the time is estimated after so many steps, and shown if it is more than so many minutes.
 _STEPS_TO_JUDGE, _LONG = 20, 30
 
 
@@ -28,14 +28,14 @@ class TrainingScreen(Callback):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        # torchrun's other ranks say nothing.
+        # The other ranks of torchrun are silent.
         self.is_first_rank = os.environ.get("RANK", "0") == "0"
         self._console = Console(file=sys.stderr, quiet=not self.is_first_rank)
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=12),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[shown]}"),  # last: it is cut where the terminal is narrow
+            TextColumn("{task.fields[shown]}"),  # last, because a narrow terminal cuts it
             console=self._console,
             transient=True,
             disable=not self._console.is_terminal or not self.is_first_rank,
@@ -71,7 +71,7 @@ class TrainingScreen(Callback):
         )
 
     def _estimate(self, *, done: int) -> None:
-        """Say how long it will take, if that is long and there is no accelerator to thank for it."""
+        """Show how long the run will take, if that is long for want of an accelerator."""
         import torch
 
         minutes = (self._epochs * self._steps - done) * (time.monotonic() - self._since) / self._seen / 60
@@ -83,7 +83,7 @@ class TrainingScreen(Callback):
             )
 
     def epoch(self, row: Mapping[str, float | None]) -> None:
-        """Say how the epoch went."""
+        """Print the losses and accuracies of the epoch."""
         measured = {
             _SHORT[name.split("/")[1]]: value for name, value in row.items() if name.startswith(("val/", "test/"))
         }
@@ -97,7 +97,7 @@ class TrainingScreen(Callback):
             )
 
     def finish(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
     def __enter__(self) -> Self:

@@ -1,6 +1,6 @@
 import pytest
 
-from longtail.cli.training_screen import TrainingScreen
+from longtail.training.training_screen import TrainingScreen
 
 
 def steps(screen: TrainingScreen, count: int) -> None:
