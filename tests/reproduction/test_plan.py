@@ -18,8 +18,9 @@ from longtail.training.run_folder.write import RunFolder
 @pytest.mark.parametrize("budget", ["quick", "paper"])
 @pytest.mark.parametrize("name", list_tables())
 def test_the_command_of_a_run_resolves_to_its_settings(
-    name: str, budget: str, capsys: pytest.CaptureFixture[str]
+    name: str, budget: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("longtail.training.build.resolve_run", lambda config: config)  # most of the data is not here
     rows = ["cifar10-lt:100"] if name == "components" else []  # each data set of that table has the same five rows
     for planned in make_plan(load_table(name), budget=budget, seeds=[3], rows=rows).runs:
         program, *arguments = shlex.split(command_of(planned))
@@ -119,7 +120,7 @@ def test_settings_of_the_environment_do_not_matter(monkeypatch: pytest.MonkeyPat
         ({"budget": "slow"}, "--budget must be quick or paper"),
         ({"overrides": ["seed=3"]}, "--set seed cannot be used here"),
         ({"overrides": ["devices=2"]}, "--set devices cannot be used here"),
-        ({"overrides": ["optim.momentun=0.9"]}, "optim.momentun, which does not exist"),
+        ({"overrides": ["optim.momentun=0.9"]}, "unknown setting optim.momentun"),
     ],
 )
 def test_what_cannot_be_planned_is_refused(arguments: dict[str, Any], message: str) -> None:
