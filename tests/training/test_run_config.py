@@ -131,6 +131,6 @@ def test_the_schedule_is_torchs_warm_up_and_cosine() -> None:
     warmup = LinearLR(optimizer, start_factor=1e-9, total_iters=5)
     theirs = SequentialLR(optimizer, [warmup, CosineAnnealingLR(optimizer, 15)], milestones=[5])
     for epoch in range(20):
-        assert learning_rate(config, position=epoch / 20, epochs=20) == pytest.approx(theirs.get_last_lr()[0], abs=1e-6)
+        assert learning_rate(config, progress=epoch / 20, epochs=20) == pytest.approx(theirs.get_last_lr()[0], abs=1e-6)
         optimizer.step()
         theirs.step()

@@ -152,3 +152,11 @@ def test_a_folder_without_settings_is_refused(text: str | None, message: str, tm
         (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(DataError, match=message):
         read_config(tmp_path)
+
+
+def test_another_loss_drops_the_settings_of_the_one_below() -> None:
+    below = {"method": {"name": "erm", "loss": "ldam", "loss_settings": {"scale": 30.0}}}
+    assert merge(below, {"method": {"loss": "focal"}}) == {"method": {"name": "erm", "loss": "focal"}}
+    assert merge(below, {"method": {"loss": "ldam"}}) == below
+    own = {"method": {"loss": "focal", "loss_settings": {"gamma": 1.0}}}
+    assert merge(below, own) == {"method": {"name": "erm"} | own["method"]}

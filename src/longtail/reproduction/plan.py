@@ -147,8 +147,11 @@ def check_folders(plan: Plan) -> None:
     for run in plan.runs:
         if not (run.folder / "config.yaml").is_file():
             continue
+        from longtail.training.build import resolve_run  # here: a list of the tables needs no torch
+
         try:
-            check_settings(build_config(read_config(run.folder), str(run.folder)).as_dict(), run.config.as_dict())
+            there = build_config(read_config(run.folder), str(run.folder))
+            check_settings(there.as_dict(), resolve_run(run.config).as_dict())
         except UsageError as error:
             difference = error.what.removeprefix("a resumed run cannot change ")
             raise UsageError(

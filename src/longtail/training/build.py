@@ -18,6 +18,7 @@ from longtail.data.open_dataset import VAL_FRACTION, take_inventory
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
 from longtail.methods import Method
 from longtail.training.build_method import build_method, find_method
+from longtail.training.loggers import check_loggers
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.model import load_model
 from longtail.training.run_folder.read import model_folder
@@ -71,6 +72,7 @@ def build_run(config: RunConfig, data: LongTailData | None = None) -> Parts:
 
 def resolve_run(config: RunConfig) -> RunConfig:
     """The settings with nothing left open; refuses what training would refuse."""
+    check_loggers(config.loggers)
     return build_run(config).config
 
 

@@ -133,8 +133,13 @@ def nest(key: str, value: Any) -> Settings:
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
-    """`above` over `below`, group by group; a method of another name replaces the one below with its arguments."""
-    result = dict(below)
+    """`above` over `below`, group by group.
+
+    A method of another name replaces the one below with its arguments, and any other choice, such as `loss`, drops the
+    `loss_settings` of the one below.
+    """
+    changed = {f"{name}_settings" for name, value in above.items() if name in below and below[name] != value}
+    result = {name: value for name, value in below.items() if name not in changed}
     for name, value in above.items():
         old = result.get(name)
         if name == "method":
