@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.kill_and_resume import differences
+from benchmarks.robustness.kill_and_resume import differences
 from longtail._errors import LongtailError
 from longtail.evaluation import read_metrics
 from longtail.methods import METHODS, Method, MethodOutput
