@@ -101,7 +101,13 @@ def test_runs_are_compared_with_a_baseline_adjusted_as_is_best_on_held_out_image
 
 
 def test_the_use_of_a_mixture_is_told_by_row(tmp_path: Path) -> None:
-    shares = {"as trained": 0.5, "ignoring the point": 0.4, "sure": 0.49, "true group": 0.3, "bits": 0.0625}
+    shares: dict[str, Any] = {
+        "as trained": 0.5,
+        "ignoring the point": 0.4,
+        "sure": 0.49,
+        "true group": 0.3,
+        "bits": 0.0625,
+    }
     *_, line = use(read_runs(write_records(tmp_path, ladder_record("cbn", 0, **shares))), SETTING)
     assert line == "| +CBN |  | 1 | 50.0 | 40.0 | 49.0 | 30.0 | 0.06 |"
 

@@ -1,6 +1,7 @@
 """The interventions on a mixture do what they say, and the bits are those of scipy's entropies."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,15 +57,15 @@ def test_each_intervention_weighs_the_affine_maps_by_its_responsibilities(interv
     mixture.covariances_ = (layer.running_var + layer.eps).numpy()
     mixture.precisions_cholesky_ = mixture.covariances_**-0.5
     density = mixture._estimate_log_prob(points.numpy())
-    weights = {
+    weights: dict[Weights, Any] = {
         as_trained: mixture.predict_proba(points.numpy()),
         ignoring_the_point: np.tile(mixture.weights_, (len(points), 1)),
         sure: np.eye(3)[density.argmax(1)],
-    }[intervention]
+    }
     assert layer.weight is not None
     assert layer.bias is not None
     each = (points[:, None] - layer.running_mean) / (layer.running_var + layer.eps).sqrt()
-    wanted = (torch.tensor(weights)[..., None] * (each * layer.weight + layer.bias)).sum(1).float()
+    wanted = (torch.tensor(weights[intervention])[..., None] * (each * layer.weight + layer.bias)).sum(1).float()
     weigh_by(layer, intervention)
     torch.testing.assert_close(_points(layer(x)), wanted, rtol=1e-4, atol=1e-4)
 
