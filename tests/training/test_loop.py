@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from benchmarks.kill_and_resume import differences
+from benchmarks.robustness.kill_and_resume import differences
 from longtail._errors import LongtailError
 from longtail.data.images import ImageDataset
 from longtail.data.views import Batch

@@ -13,7 +13,7 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from benchmarks.kill_and_resume import differences
+from benchmarks.robustness.kill_and_resume import differences
 from longtail.evaluation import read_metrics
 from longtail.training.microbatches import write_note
 
