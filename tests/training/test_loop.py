@@ -454,13 +454,15 @@ def test_a_teacher_is_the_network_of_a_finished_run(
 
         def __init__(self, model: nn.Module, class_counts: Sequence[int], *, teacher: nn.Module | None) -> None:
             super().__init__(model, class_counts)
-            self.teacher = teacher
+            self.teachers = [teacher]
 
         def forward(self, *batches: Batch) -> MethodOutput:
             (images,) = self.views_of(batches[0])
             logits = self.model(images)
-            assert self.teacher is not None
-            return sum_parts(logits, {"distance": (logits - self.teacher.eval()(images)).square().mean()})
+            (teacher,) = self.teachers
+            assert teacher is not None
+            assert not teacher.training
+            return sum_parts(logits, {"distance": (logits - teacher(images)).square().mean()})
 
     monkeypatch.setitem(METHODS._units, "taught", Taught)
     out = tmp_path / "run"
@@ -468,9 +470,6 @@ def test_a_teacher_is_the_network_of_a_finished_run(
     assert read_config(out)["method"] == {"name": "taught", "teacher": str(reference)}
     losses = [row["train/distance"] or 0.0 for row in read_metrics(out / "metrics.csv")]
     assert losses[-1] < losses[0]
-    state = torch.load(out / "last.ckpt", weights_only=True)["method"]
-    taught = load_file(reference / "model" / "model.safetensors")
-    torch.testing.assert_close(state["teacher.conv.weight"].contiguous(), taught["conv.weight"])
     assert load_model(out / "model").classes == load_model(reference / "model").classes
     with pytest.raises(LongtailError, match=r"method\.teacher must name a finished run, got None"):
         train(config(method={"name": "taught"}), out=tmp_path / "none")

@@ -75,7 +75,7 @@ def test_each_recipe_is_a_run(name: str) -> None:
     config = build_config(find_recipe(data, method))
     assert config.method["name"] == method
     paper = data in ("cifar10-lt", "cifar100-lt", "imagenet-lt", "places-lt", "inaturalist2018", "fashion-mnist-lt")
-    if paper:
+    if paper and method in ("erm", "compound_bn", "decoupled"):  # the others have their own authors' settings
         assert (config.epochs, config.batch_size, config.optim.lr) == (400, 128, 0.05)
 
 

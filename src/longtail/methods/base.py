@@ -88,7 +88,8 @@ class Method(nn.Module, ABC):
         samplers: see the attribute.
 
     Attributes:
-        needs: arguments that name a finished run; the trainer passes that run's network, frozen and in eval mode.
+        needs: arguments that name a finished run; the trainer passes that run's network, frozen, in eval mode and on
+            the device. Keep it in a list, so that it is no part of the state.
         skips_parameters: whether a step may leave parameters without a gradient, which DDP must know.
         microbatches: whether a batch may be cut into micro-batches without changing what is learnt, batch norms
             apart.
@@ -103,8 +104,8 @@ class Method(nn.Module, ABC):
 
     needs: ClassVar[tuple[str, ...]] = ()
     skips_parameters: ClassVar[bool] = False
-    microbatches: ClassVar[bool] = True
 
+    microbatches: bool = True
     views: tuple[str, ...]
     samplers: tuple[str, ...]
     stages: tuple[float, ...] = (0.0,)

@@ -43,10 +43,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from longtail.data.views import Batch
 from longtail.losses import negative_cosine_loss
-from longtail.methods._losses import build_loss
+from longtail.methods._losses import build_loss, loss_arguments
 from longtail.methods._norms import convert_norms
-from longtail.methods.base import METHODS, Batch, Method, MethodOutput
+from longtail.methods.base import METHODS, Method, MethodOutput
 from longtail.nn import (
     CompoundBatchNorm,
     class_groups,
@@ -162,7 +163,9 @@ class CompoundBN(Method):
         component_init: Literal["equal", "random", "fitted"] | None = None,
         sampler: str = "instance",
     ) -> None:
-        super().__init__(model, class_counts, views=("weak", "strong") if dual_path else ("strong",), sampler=sampler)
+        super().__init__(
+            model, class_counts, views=("weak", "strong") if dual_path else ("strong",), samplers=(sampler,)
+        )
         _check_switches(compound, split, dual_path)
         _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
         if split and not compound:
@@ -193,7 +196,12 @@ class CompoundBN(Method):
         self._splitting = split and self.start == 0
         self._to_fit = settled["component_init"] == "fitted" and (compound or split) and components > 1
         self._fitting = self.start == 0
-        self.loss = build_loss(loss, self.class_counts, loss_settings)
+        self.criterion = build_loss(loss, self.class_counts, loss_settings)
+        self.loss, self.loss_settings = loss, loss_arguments(self.criterion)
+        self.components, self.reading, self.layers, self.sampler = components, reading, layers, sampler
+        self.split_statistics, self.temperature = split_statistics, temperature
+        for name, value in settled.items():
+            setattr(self, name, value)
         groups = class_groups(len(self.class_counts), components, settled["group_scheme"])
         self.register_buffer("groups", groups, persistent=False)
         if compound or split:
@@ -222,8 +230,9 @@ class CompoundBN(Method):
                 component_init="random" if settled["component_init"] == "random" and components > 1 else "equal",
             )
 
-    def forward(self, batch: Batch) -> MethodOutput:
+    def forward(self, *batches: Batch) -> MethodOutput:
         """One training step up to the loss."""
+        (batch,) = batches
         *weak, strong = self.views_of(batch)
         target = batch.target
         groups = self.groups[target]
@@ -231,15 +240,15 @@ class CompoundBN(Method):
             self._fit(strong, groups if self.split else None)
         if not (self._splitting and self.compound):
             logits = self._through_split(strong, groups) if self._splitting else self.model(strong)
-            return _output(logits, {"classification": self.loss(logits, target)})
+            return _output(logits, {"classification": self.criterion(logits, target)})
 
         goal, split_goal = self._goals(weak[0], groups) if self.dual_path else (None, None)
         logits = self.model(strong)
-        parts = {"classification": self.loss(logits, target)}
+        parts = {"classification": self.criterion(logits, target)}
         with nullcontext() if self.dual_path or self.split_loss_weight else torch.no_grad():
             split_logits = self._through_split(strong, groups)
         if self.split_loss_weight:
-            parts["split_classification"] = self.split_loss_weight * self.loss(split_logits, target)
+            parts["split_classification"] = self.split_loss_weight * self.criterion(split_logits, target)
         if goal is not None and split_goal is not None:
             similarity = negative_cosine_loss(logits, split_goal) + negative_cosine_loss(split_logits, goal)
             parts["similarity"] = self.similarity_weight * similarity
@@ -250,7 +259,7 @@ class CompoundBN(Method):
         super().set_progress(progress)
         self._splitting = self.split and progress >= self.start
         self._fitting = progress >= self.start
-        self.loss.set_progress(progress)
+        self.criterion.set_progress(progress)
 
     def _fit(self, images: Tensor, groups: Tensor | None) -> None:
         """Fit the components, unless they have been before a resume: then they are apart."""

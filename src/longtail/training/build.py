@@ -44,8 +44,11 @@ class Parts:
     method: Method
 
 
-def build_run(config: RunConfig, data: LongTailData | None = None) -> Parts:
-    """Open the data (unless it is given) and build model and method; the first weights come from the seed."""
+def build_run(config: RunConfig, data: LongTailData | None = None, *, device: torch.device | str = "cpu") -> Parts:
+    """Open the data (unless it is given) and build model and method; the first weights come from the seed.
+
+    Networks of other runs that the method needs are put on `device`; the model follows when it is trained.
+    """
     if data is None:
         data = open_data(config)
     preprocessing = preprocessing_of(data, config.image_size)
@@ -55,7 +58,7 @@ def build_run(config: RunConfig, data: LongTailData | None = None) -> Parts:
         in_channels=data.in_channels,
         image_size=preprocessing.size,
         pretrained=config.model.pretrained,
-        networks={name: _network_of(config, name, data.classes) for name in find_method(config).needs},
+        networks={name: _network_of(config, name, data.classes).to(device) for name in find_method(config).needs},
     )
     if config.optim.accumulate > 1 and not method.microbatches:
         raise UsageError(

@@ -88,7 +88,7 @@ def train(
         state, remark = load_checkpoint(folder.path)
         if remark and fabric.is_global_zero:
             callback.say(remark)
-    parts = build_run(config)
+    parts = build_run(config, device=fabric.device)
     settings = parts.config.as_dict()
     if state is not None:
         check_settings(state["config"], settings)
