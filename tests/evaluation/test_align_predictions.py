@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from longtail.evaluation import Predictions, align_predictions
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(8, images_per_class=5)
 PATHS = tuple(f"{i}.png" for i in range(40))

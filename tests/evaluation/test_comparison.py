@@ -5,7 +5,7 @@ import pytest
 
 from longtail.evaluation import adjust_logits, compare_runs
 from longtail.evaluation.comparison import Difference
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 SIMULATED = simulate(40, images_per_class=25)
 NOISE = np.random.default_rng(8).normal(0, 0.5, (2, *SIMULATED.logits.shape)).astype(np.float32)

@@ -7,7 +7,7 @@ from torchmetrics.functional.classification import binary_calibration_error, mul
 
 from longtail.class_counts import GROUPS
 from longtail.evaluation import evaluate
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(100, images_per_class=10)
 FOUND = evaluate(DATA.logits, DATA.target, DATA.counts, DATA.classes)

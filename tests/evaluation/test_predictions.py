@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longtail.evaluation import evaluate, read_predictions, write_predictions
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(12, images_per_class=4)
 PATHS = [f"test/{i}.png" for i in range(len(DATA.target))]

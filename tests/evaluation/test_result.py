@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from longtail.evaluation import Evaluation, evaluate
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(30, images_per_class=5)
 FOUND = evaluate(DATA.logits, DATA.target, DATA.counts, DATA.classes, replicates=50)

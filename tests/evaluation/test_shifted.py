@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from longtail.evaluation import shifted_accuracy, shifted_prior, shifted_subset
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(20, images_per_class=50)
 

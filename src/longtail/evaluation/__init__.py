@@ -9,7 +9,7 @@ from longtail.evaluation.comparison import Comparison, compare_runs
 from longtail.evaluation.evaluate import evaluate
 from longtail.evaluation.mistakes import surest_mistakes
 from longtail.evaluation.mixture import MixtureLayer
-from longtail.evaluation.mixture_record import MixtureRecord
+from longtail.evaluation.mixture_record import MixtureRecord, mixture_records, pack_layer
 from longtail.evaluation.posthoc import PostHocChoice, adjust_logits, choose_tau, fit_temperature, scale_temperature
 from longtail.evaluation.predictions import Predictions, read_predictions, write_predictions
 from longtail.evaluation.read_metrics import read_metrics
@@ -33,6 +33,8 @@ __all__ = [
     "compare_runs",
     "evaluate",
     "fit_temperature",
+    "mixture_records",
+    "pack_layer",
     "read_metrics",
     "read_predictions",
     "scale_temperature",

@@ -1,12 +1,11 @@
 """What the components of a compound batch normalization layer do, as a report shows it.
 
-The numbers are recorded while training, by whoever holds the model; this module only describes them, and
-`mixture_history` how they change. With priors τ_j of M components,
+The method records the numbers while it trains; this module describes them, and `mixture_record` how they change. With
+priors τ_j of M components,
 
     effective components = exp(−Σ_j τ_j log τ_j),   1 (one has all the mass) ... M (all the same)
 
-A mixture is of no use when it has collapsed, and it is called so when one component has all the mass, or when
-all components are the same.
+A mixture has collapsed, and is of no use, when one component has all the mass or when all components are the same.
 """
 
 import math

@@ -3,9 +3,8 @@
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from longtail.evaluation.mixture import MixtureLayer
-from longtail.evaluation.mixture_record import MixtureRecord
 from longtail.evaluation.posthoc import PostHocChoice
 from longtail.evaluation.result import Evaluation
 from longtail.evaluation.shifted import ShiftedAccuracy
@@ -55,8 +54,8 @@ class Report:
         selection: which weights were evaluated, such as "weights of the last epoch".
         posthoc: post-hoc changes.
         shifted: accuracy under shifted test sets.
-        mixture: the layers of compound batch normalization.
-        mixture_history: the same during training, in order.
+        records: what the method recorded, in order: `{"epoch": E, NAME: plain values, ...}`, of which the page shows
+            the names in `longtail.evaluation.report.SECTIONS`. The last record is that of the end.
         training: the rows of metrics.csv, in order.
         worst_errors: test images that the model is most sure of and wrong about.
         problems: what the check of the data found, a sentence each.
@@ -72,8 +71,7 @@ class Report:
     selection: str = ""
     posthoc: Sequence[PostHoc] = ()
     shifted: Sequence[ShiftedAccuracy] = ()
-    mixture: Sequence[MixtureLayer] = ()
-    mixture_history: Sequence[MixtureRecord] = ()
+    records: Sequence[Mapping[str, Any]] = ()
     training: Sequence[Mapping[str, float | None]] = ()
     worst_errors: Sequence[Thumbnail] = ()
     problems: Sequence[str] = ()
