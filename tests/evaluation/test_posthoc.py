@@ -62,7 +62,7 @@ def test_the_sweep_can_follow_top_1() -> None:
 
 
 def test_no_tau_is_refused() -> None:
-    with pytest.raises(ValueError, match="taus must name at least one"):
+    with pytest.raises(ValueError, match="taus must hold at least one"):
         choose_tau([[1.0, 0.0]], [0], [[1.0, 0.0]], [9, 1], taus=())
 
 

@@ -14,7 +14,7 @@ from longtail.evaluation.posthoc import PostHocChoice, adjust_logits, choose_tau
 from longtail.evaluation.predictions import Predictions, read_predictions, write_predictions
 from longtail.evaluation.read_metrics import read_metrics
 from longtail.evaluation.result import ClassResult, Evaluation, GroupResult
-from longtail.evaluation.shifted import ShiftedAccuracy, shifted_accuracy, shifted_prior, shifted_subset
+from longtail.evaluation.shifted import ShiftedAccuracy, shifted_accuracy, shifted_prior
 
 __all__ = [
     "ClassResult",
@@ -40,7 +40,6 @@ __all__ = [
     "scale_temperature",
     "shifted_accuracy",
     "shifted_prior",
-    "shifted_subset",
     "surest_mistakes",
     "write_predictions",
 ]

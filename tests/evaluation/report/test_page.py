@@ -97,13 +97,13 @@ def test_the_page_says_how_the_numbers_came_about() -> None:
     for words in (
         "stratified bootstrap of the test images, 200 resamples",
         "weights of the last epoch",
-        "chosen on 300 validation images by balanced accuracy; the test images had no part in it",
+        "chosen on 300 validation images by balanced accuracy; the test images were not used",
         "chosen on 300 validation images by negative log-likelihood",
         "2 of 31 layers have collapsed, first layer1.3.bn2 after epoch 3.",
         "collapsed: all components are the same, first seen after epoch 3",
         "collapsed: one component has 99.7% of the mass, first seen after epoch 60",
         "From epoch 3 to 60, left to right.",
-        "Where the method is not as its paper has it:",
+        "How the method differs from its paper:",
         "temperature is channels, the paper's 1.0",
         "longtail train --config runs/demo/config.yaml",
     ):
@@ -275,7 +275,6 @@ def test_a_page_can_be_written_even_when_a_name_is_no_text(tmp_path: Path) -> No
     saved = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert '<th scope="row">?</th>' in saved
     assert '<th scope="row">é</th>' in saved
-    assert Evaluation.from_json(found.to_json()) == found
 
 
 def test_an_image_that_is_none_is_refused() -> None:

@@ -1,7 +1,7 @@
 """Tables of shares as shades: the confusion matrix, and its blocks of classes of similar size.
 
-A cell's share is rounded to one of ten shades, and all cells of a shade are one path, which keeps a page with
-thousands of cells small.
+Each share is rounded to one of ten shades, and all cells of a shade are one path, which keeps a page with thousands of
+cells small.
 """
 
 from collections.abc import Sequence
@@ -80,7 +80,7 @@ def _square(shares: Floats, names: Sequence[str], *, label: str) -> Markup:
             for (i, j), share in np.ndenumerate(shares)
             if share >= 0.005
         ]
-    # The turned names of the last columns reach over the right edge.
+    # The rotated names of the last columns extend past the right edge.
     return svg(parts, width=margin + extent + head, height=head + extent + 2, label=label, kind="matrix")
 
 

@@ -1,4 +1,4 @@
-"""The section `mixture`: what the components of compound batch norm do, at the end and while training."""
+"""The section `mixture`: the components of compound batch norm, at the end and while training."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -27,7 +27,9 @@ def mixture_section(records: Sequence[Mapping[str, Any]], evaluation: Evaluation
     if not history:
         return None
     layers = history[-1].layers
-    groups = {group: [k for k, c in enumerate(evaluation.classes) if c.group == group] for group in evaluation.groups}
+    groups: dict[str, list[int]] = {
+        group: [k for k, c in enumerate(evaluation.classes) if c.group == group] for group in evaluation.groups
+    }
     order = by_size(evaluation.classes)
     histories, recorded = layer_histories(history, groups)
     html = render_template(
@@ -83,7 +85,7 @@ def collapse_sentence(layers: Sequence[MixtureLayer], history: Sequence[MixtureR
 
 
 def usage_strip(layer: MixtureLayer, order: Sequence[int]) -> Markup | None:
-    """Which classes use which component of a layer: a row a component, columns from frequent to rare."""
+    """Which classes use which component of a layer: one row per component, columns from frequent to rare classes."""
     rows = [layer.usage[k] for k in order if k < len(layer.usage)]
     bins = [[row for row in part if row is not None] for part in _split(rows, min(STRIPS, len(rows)))]
     if not any(bins):
@@ -130,7 +132,7 @@ def _layer_json(layer: MixtureLayer, groups: Mapping[str, Sequence[int]]) -> dic
 
 
 def _record_json(record: MixtureRecord, groups: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    """A record with three decimals and without pairs of components, which times twenty are much."""
+    """A record with three decimals and without pairs of components: there are twenty of them."""
     layers = []
     for layer in record.layers:
         uses = {group: layer.use_by(classes) for group, classes in groups.items()}

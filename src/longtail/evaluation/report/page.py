@@ -1,8 +1,8 @@
-"""Write the page: one HTML file that needs no network, no JavaScript and no trust in class names.
+"""Render the page: one HTML file that needs no network and no JavaScript, and trusts no class name.
 
-Names come from folders and CSV files of strangers. Jinja2 escapes every one; the content security policy of
-the page then allows one script and one style sheet, by their hashes, and images from `data:` addresses, so
-that even a mistake in escaping could not run or fetch anything.
+Names come from other people's folders and CSV files. Jinja2 escapes them all. The content security policy of the page
+allows one script and one style sheet, by their hashes, and images from `data:` addresses, so that even a mistake in
+escaping could not run or fetch anything.
 """
 
 import base64
@@ -112,7 +112,7 @@ def _interval(estimate: Estimate) -> str:
 
 
 def _recall_bar(c: ClassResult) -> Markup:
-    """The recall as a bar and its interval as a line, for a cell of the table, which says the number too."""
+    """The recall as a bar and its interval as a line, beside the number in a cell of the table."""
     if c.recall is None or c.low is None or c.high is None:
         return Markup("")
     value, low, high = (number(100 * v) for v in (c.recall, c.low, c.high))

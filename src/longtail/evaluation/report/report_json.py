@@ -1,4 +1,4 @@
-"""The numbers of a page as JSON inside it, so that a script can read what a person sees."""
+"""The numbers of a page as JSON inside it, for scripts."""
 
 import json
 import math
@@ -13,14 +13,14 @@ MOST_CONFUSIONS = 10_000
 
 
 def report_json(report: Report, sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """All of a report but its pictures; `training` equals the rows of metrics.csv.
+    """All of a report except its images; `training` equals the rows of metrics.csv.
 
     Args:
         report: what the page shows.
         sections: the plain values of the sections that the method's records make, by name.
     """
     evaluation = json.loads(report.evaluation.to_json())
-    # A thousand classes may be confused in tens of thousands of ways; predictions.csv has them all.
+    # A thousand classes can have tens of thousands of confusions; predictions.csv has them all.
     cells = sorted(evaluation["confusions"], key=lambda cell: -cell[2])
     evaluation["confusions"] = sorted(cells[:MOST_CONFUSIONS])
     evaluation["confusions_left_out"] = len(cells[MOST_CONFUSIONS:])
@@ -55,5 +55,5 @@ def comparison_json(comparison: Comparison) -> str:
 
 
 def _finite(row: Mapping[str, float | None]) -> dict[str, float | str | None]:
-    """JSON has no NaN and no infinity: they go in as the text that a CSV file shows."""
+    """NaN and infinity as text, as in the CSV file: JSON has neither."""
     return {key: v if v is None or math.isfinite(v) else str(v) for key, v in row.items()}
