@@ -1,4 +1,4 @@
-"""What `longtail train` shows: a bar with the epoch, the loss and how the groups fare; plain lines elsewhere."""
+"""Progress of `longtail train`: a bar with the epoch, the loss and the accuracies; plain lines without a terminal."""
 
 import os
 import sys
@@ -17,8 +17,8 @@ _SHORT = {
     "accuracy_few": "few",
 }
 
-# After this many steps a training on a CPU is judged, and said to be long if it takes more minutes than this.
-_STEPS_TO_JUDGE, _LONG = 20, 30
+# After this many steps the time is estimated; on a CPU, the user is told if it is more than this many minutes.
+_STEPS_TO_ESTIMATE, _LONG = 20, 30
 
 
 class TrainingScreen(Callback):
@@ -28,14 +28,14 @@ class TrainingScreen(Callback):
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-        # torchrun's other ranks say nothing.
+        # torchrun's other ranks are silent.
         self.is_first_rank = os.environ.get("RANK", "0") == "0"
         self._console = Console(file=sys.stderr, quiet=not self.is_first_rank)
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}"),
             BarColumn(bar_width=12),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[shown]}"),  # last: it is cut where the terminal is narrow
+            TextColumn("{task.fields[shown]}"),  # last: a narrow terminal cuts it off
             console=self._console,
             transient=True,
             disable=not self._console.is_terminal or not self.is_first_rank,
@@ -60,7 +60,7 @@ class TrainingScreen(Callback):
         """Move the bar."""
         self._images += images
         self._seen += 1
-        if self._seen == _STEPS_TO_JUDGE:
+        if self._seen == _STEPS_TO_ESTIMATE:
             self._estimate(done=epoch * self._steps + batch)
         speed = self._images / max(time.monotonic() - self._since, 1e-9)
         self._bar.update(
@@ -71,7 +71,7 @@ class TrainingScreen(Callback):
         )
 
     def _estimate(self, *, done: int) -> None:
-        """Say how long it will take, if that is long and there is no accelerator to thank for it."""
+        """Say how long the training will take, if that is long and there is no accelerator."""
         import torch
 
         minutes = (self._epochs * self._steps - done) * (time.monotonic() - self._since) / self._seen / 60
@@ -79,11 +79,11 @@ class TrainingScreen(Callback):
             fewer = max(1, int(self._epochs * _LONG / minutes))
             self.say(
                 f"no accelerator: at the speed of the first {self._seen} steps this takes {minutes / 60:.1f} hours; "
-                f"--epochs {fewer} would take {_LONG} minutes, and a smaller --model less"
+                f"--epochs {fewer} would take about {_LONG} minutes, and a smaller --model is faster"
             )
 
     def epoch(self, row: Mapping[str, float | None]) -> None:
-        """Say how the epoch went."""
+        """Print the numbers of the epoch."""
         measured = {
             _SHORT[name.split("/")[1]]: value for name, value in row.items() if name.startswith(("val/", "test/"))
         }
@@ -97,7 +97,7 @@ class TrainingScreen(Callback):
             )
 
     def finish(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
     def __enter__(self) -> Self:
