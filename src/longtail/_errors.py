@@ -7,6 +7,17 @@ with `exit_code`. Anything else that reaches the command is a bug of ours (exit 
 from collections.abc import Iterable
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the singular or the plural.
+
+    Example:
+        >>> counted(1, "class"), counted(1200, "class"), counted(2, "image")
+        ('1 class', '1,200 classes', '2 images')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{plural if number != 1 else ''}"
+
+
 class LongtailError(Exception):
     """An error with three lines.
 

@@ -30,7 +30,7 @@ def test_csv_and_json_say_the_same(capsys: Capture, digits_run: Path, digit_file
     said = json.loads(out)
     rows = list(csv.DictReader((tmp_path / "x.csv").open()))
     out, _ = predicted(capsys, digits_run, *digit_files, "--out", tmp_path / "x.json", "--top", 10)
-    assert out == f"12 images predicted: {tmp_path / 'x.json'}\n"
+    assert out == f"12 images classified: {tmp_path / 'x.json'}\n"
     assert json.loads((tmp_path / "x.json").read_text()) == said
     for image, row in zip(said, rows, strict=True):
         first, second = image["predictions"][:2]
@@ -59,7 +59,7 @@ def test_an_unreadable_image_is_reported_and_the_others_are_predicted(
     assert [name for name, row in rows.items() if row["error"]] == ["code.png", "empty.jpg"]
     assert rows["code.png"]["class"] == ""
     assert all(row["class"] for name, row in rows.items() if name[:2].isdigit())
-    assert out == f"12 images predicted: {tmp_path / 'x.csv'}\n"
+    assert out == f"12 images classified: {tmp_path / 'x.csv'}\n"
     assert [line.split(" cannot be read: ")[0] for line in err.splitlines()] == [
         f"longtail: {digit_files[0].parent / name}" for name in ("code.png", "empty.jpg")
     ]

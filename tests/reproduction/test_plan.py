@@ -53,13 +53,15 @@ def test_the_paper_s_budget_is_the_paper_s_setting() -> None:
 
 def test_a_reading_reaches_compound_bn_wherever_it_is() -> None:
     for name in list_tables():
-        for planned in make_plan(load_table(name), reading="paper").runs:
+        for planned in make_plan(load_table(name), reading="appendix").runs:
             method = planned.config.method
             inner = method.get("base_settings", {}) if method.get("base") else method
             is_compound = "compound_bn" in (method["name"], method.get("base"))
-            assert inner.get("reading") == ("paper" if is_compound else None)
+            assert inner.get("reading") == ("appendix" if is_compound else None)
             find_method(planned.config)
-    assert make_plan(load_table("mixtures"), reading="paper").out == Path("runs/reproduce/mixtures-quick-reading-paper")
+    assert make_plan(load_table("mixtures"), reading="appendix").out == Path(
+        "runs/reproduce/mixtures-quick-reading-appendix"
+    )
 
 
 def test_the_quick_budget_is_smaller_in_every_table() -> None:
@@ -92,8 +94,8 @@ def test_other_data_takes_each_row_once_and_has_no_number_of_the_paper() -> None
     plan = make_plan(load_table("components"), flags={"data": "digits-lt"})
     assert [planned.entry.data for planned in plan.entries] == ["digits-lt"] * 5
     assert all(planned.entry.paper == {"top1": None} for planned in plan.entries)
-    assert "25 rows are the same run" in plan.remarks[0]
-    assert "no number to compare with" in plan.remarks[1]
+    assert "25 rows are the same runs as others and are left out" in plan.remarks[0]
+    assert "no numbers on digits-lt to compare with" in plan.remarks[1]
 
 
 def test_data_of_the_table_keeps_its_numbers() -> None:

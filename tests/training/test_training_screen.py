@@ -18,7 +18,7 @@ def test_a_long_training_without_an_accelerator_is_told_after_some_steps(
     steps(screen, 20)
     said = " ".join(capsys.readouterr().err.split())
     assert "no accelerator: at the speed of the first 20 steps this takes" in said
-    assert "--epochs 1 would take 30 minutes" in said
+    assert "--epochs 1 would take about 30 minutes" in said
 
 
 def test_a_short_training_is_not_commented_upon(capsys: pytest.CaptureFixture[str]) -> None:

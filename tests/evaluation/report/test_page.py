@@ -2,17 +2,21 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from markupsafe import Markup
 
-from longtail.evaluation import Evaluation, compare_runs, evaluate
-from longtail.evaluation.report import Report, Thumbnail, render_comparison, render_report, save_page
+from longtail._files import write_text
+from longtail.evaluation import Evaluation, compare_runs, evaluate, mixture_records
+from longtail.evaluation.report import SECTIONS, Report, Section, Thumbnail, render_comparison, render_report
 from longtail.evaluation.report.page import TOP_CONFUSIONS
-from tests.evaluation.report.demo import STRANGE, comparison, full_report, training_rows
-from tests.evaluation.simulate import simulate
+from tests.support.demo_report import STRANGE, comparison, full_report, training_rows
+from tests.support.simulated_logits import simulate
 
 
 class Page(HTMLParser):
@@ -93,13 +97,13 @@ def test_the_page_says_how_the_numbers_came_about() -> None:
     for words in (
         "stratified bootstrap of the test images, 200 resamples",
         "weights of the last epoch",
-        "chosen on 300 validation images by balanced accuracy; the test images had no part in it",
+        "chosen on 300 validation images by balanced accuracy; the test images were not used",
         "chosen on 300 validation images by negative log-likelihood",
         "2 of 31 layers have collapsed, first layer1.3.bn2 after epoch 3.",
         "collapsed: all components are the same, first seen after epoch 3",
         "collapsed: one component has 99.7% of the mass, first seen after epoch 60",
         "From epoch 3 to 60, left to right.",
-        "Where the method is not as its paper has it:",
+        "How the method differs from its paper:",
         "temperature is channels, the paper's 1.0",
         "longtail train --config runs/demo/config.yaml",
     ):
@@ -145,10 +149,11 @@ def test_the_embedded_json_holds_the_numbers_and_the_training_rows() -> None:
 
 
 def test_the_embedded_json_holds_the_history_of_the_mixtures() -> None:
-    found = PAGE.data["mixture_history"]
-    assert isinstance(found, list)
+    sections = PAGE.data["sections"]
+    assert isinstance(sections, dict)
+    found = sections["mixture"]["history"]
     assert [record["epoch"] for record in found] == list(range(3, 61, 3))
-    layer, expected = found[4]["layers"][2], REPORT.mixture_history[4].layers[2]
+    layer, expected = found[4]["layers"][2], mixture_records(REPORT.records)[4].layers[2]
     assert layer["effective_components"] == pytest.approx(expected.effective_components, abs=6e-4)
     few = [k for k, c in enumerate(REPORT.evaluation.classes) if c.group == "few"]
     rows = np.array([expected.usage[k] for k in few])
@@ -245,13 +250,31 @@ def test_one_epoch_has_no_curve() -> None:
     assert "training" not in page.sections
 
 
-def test_a_page_is_saved_even_when_a_name_is_no_text(tmp_path: Path) -> None:
+def test_a_record_of_an_unknown_section_is_ignored() -> None:
+    page = Page(render_report(Report(REPORT.evaluation, "x", records=[{"epoch": 1, "centroids": [1.0]}])))
+    assert page.data["sections"] == {}
+    assert "training" not in page.sections
+
+
+def test_another_package_can_add_a_section(monkeypatch: pytest.MonkeyPatch) -> None:
+    def centroids(records: Sequence[Mapping[str, Any]], evaluation: Evaluation) -> Section:
+        shown = f"{len(evaluation.classes)} classes, last {records[-1]['centroids']}"
+        return Section(Markup('<section id="centroids"><p>{}</p></section>').format(shown), {"shown": shown})
+
+    monkeypatch.setitem(SECTIONS._units, "centroids", centroids)
+    records = [{"epoch": 1, "centroids": 3}, {"epoch": 2, "centroids": "<b>"}]
+    page = Page(render_report(Report(REPORT.evaluation, "x", records=records)))
+    assert page.sections[-1] == "centroids"
+    assert "30 classes, last <b>" in page.text
+    assert page.data["sections"] == {"centroids": {"shown": "30 classes, last <b>"}}
+
+
+def test_a_page_can_be_written_even_when_a_name_is_no_text(tmp_path: Path) -> None:
     found = evaluate(np.eye(2), [0, 1], [5, 5], ["\udcff", "é"], replicates=5)
-    save_page(render_report(Report(found, "x")), tmp_path / "report.html")
+    write_text(tmp_path / "report.html", render_report(Report(found, "x")), errors="replace")
     saved = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert '<th scope="row">?</th>' in saved
     assert '<th scope="row">é</th>' in saved
-    assert Evaluation.from_json(found.to_json()) == found
 
 
 def test_an_image_that_is_none_is_refused() -> None:

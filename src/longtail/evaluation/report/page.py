@@ -1,34 +1,28 @@
-"""Write the page: one HTML file that needs no network, no JavaScript and no trust in class names.
+"""Render the page: one HTML file that needs no network and no JavaScript, and trusts no class name.
 
-Names come from folders and CSV files of strangers. Jinja2 escapes every one; the content security policy of
-the page then allows one script and one style sheet, by their hashes, and images from `data:` addresses, so
-that even a mistake in escaping could not run or fetch anything.
+Names come from other people's folders and CSV files. Jinja2 escapes them all. The content security policy of the page
+allows one script and one style sheet, by their hashes, and images from `data:` addresses, so that even a mistake in
+escaping could not run or fetch anything.
 """
 
 import base64
 import hashlib
-import os
-from functools import cache
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-import jinja2
 from markupsafe import Markup
 
-from longtail._files import whole_text_file
-from longtail.class_counts import GROUPS, ClassCounts
+from longtail.class_counts import ClassCounts
 from longtail.evaluation.bootstrap import Estimate
-from longtail.evaluation.comparison import Comparison, label
-from longtail.evaluation.mixture_record import collapse_remark, collapse_sentence
+from longtail.evaluation.comparison import Comparison
 from longtail.evaluation.report import confusion_chart, curves
+from longtail.evaluation.report.base import render_sections
 from longtail.evaluation.report.class_profile import accuracy_by_size, by_size, class_profile
 from longtail.evaluation.report.difference_chart import class_changes, difference_chart
 from longtail.evaluation.report.headline import headline, remarks
-from longtail.evaluation.report.layer_histories import layer_histories
+from longtail.evaluation.report.render_template import read_template, render_template
 from longtail.evaluation.report.report import Report
-from longtail.evaluation.report.report_json import class_groups, comparison_json, report_json
-from longtail.evaluation.report.svg import number, percent, points, shorten
+from longtail.evaluation.report.report_json import comparison_json, report_json
+from longtail.evaluation.report.svg import number, percent
 from longtail.evaluation.result import ClassResult, Evaluation
 
 WIDE, NARROW = 880.0, 358.0
@@ -39,10 +33,10 @@ def render_report(report: Report) -> str:
     """The page of one run, as the text of an HTML file."""
     found = report.evaluation
     order = by_size(found.classes)
-    histories, recorded = layer_histories(report.mixture_history, class_groups(found))
+    sections = render_sections(report.records, found)
     return _render(
         "report.html",
-        data=report_json(report),
+        data=report_json(report, {name: section.data for name, section in sections.items()}),
         report=report,
         found=found,
         order=order,
@@ -59,12 +53,7 @@ def render_report(report: Report) -> str:
         reliability=_reliability(found),
         sweeps=[curves.sweep_chart(p.choice) if len(p.choice.tried) > 1 else None for p in report.posthoc],
         shift=curves.shift_chart(report.shifted) if report.shifted else None,
-        collapse=collapse_sentence(report.mixture, report.mixture_history) if report.mixture else "",
-        collapses=[collapse_remark(layer, report.mixture_history) for layer in report.mixture],
-        histories=histories,
-        recorded=recorded,
-        weights=[confusion_chart.weights_bar(layer) for layer in report.mixture],
-        usage=[confusion_chart.usage_strip(layer, order) for layer in report.mixture],
+        sections=[section.html for section in sections.values()],
         curves=curves.training_curves(report.training),
     )
 
@@ -92,48 +81,24 @@ def render_comparison(comparison: Comparison, *, title: str = "Comparison of run
     )
 
 
-def save_page(html: str, file: str | os.PathLike[str]) -> None:
-    """Write a page to disk, whole or not at all.
-
-    A folder's name need not be text: what cannot be written as UTF-8 becomes a question mark.
-    """
-    with whole_text_file(Path(file), errors="replace") as out:
-        out.write(html)
-
-
 def _render(template: str, *, data: str, **parts: Any) -> str:
-    style, script = _asset("style.css"), _asset("page.js")
+    style, script = read_template("style.css"), read_template("page.js")
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    # Inside a script element only "</script" and "<!--" have a meaning, and both begin with "<".
-    embedded = Markup(data.replace("<", "\\u003c"))
-    page = _environment().get_template(template)
-    return page.render(policy=policy, style=Markup(style), script=Markup(script), data=embedded, **parts)
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    return render_template(
+        template,
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        # Inside a script element only "</script" and "<!--" have a meaning, and both begin with "<".
+        data=Markup(data.replace("<", "\\u003c")),
+        interval=_interval,
+        recall_bar=_recall_bar,
+        estimate_bar=_estimate_bar,
+        **parts,
     )
-    environment.filters |= {"percent": percent, "points": points, "shorten": shorten, "label": label}
-    environment.globals |= {
-        "GROUPS": GROUPS,
-        "interval": _interval,
-        "recall_bar": _recall_bar,
-        "estimate_bar": _estimate_bar,
-    }
-    return environment
-
-
-def _asset(name: str) -> str:
-    return files(__package__).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _hash(content: str) -> str:
@@ -147,7 +112,7 @@ def _interval(estimate: Estimate) -> str:
 
 
 def _recall_bar(c: ClassResult) -> Markup:
-    """The recall as a bar and its interval as a line, for a cell of the table, which says the number too."""
+    """The recall as a bar and its interval as a line, beside the number in a cell of the table."""
     if c.recall is None or c.low is None or c.high is None:
         return Markup("")
     value, low, high = (number(100 * v) for v in (c.recall, c.low, c.high))

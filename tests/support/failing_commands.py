@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 
-def command() -> None:
+def fail() -> None:
     raise ZeroDivisionError("on purpose")
 
 

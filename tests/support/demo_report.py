@@ -1,6 +1,7 @@
 """Reports with every part filled, from simulated logits."""
 
 import io
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -8,16 +9,16 @@ from PIL import Image
 from longtail.evaluation import (
     Comparison,
     MixtureLayer,
-    MixtureRecord,
     adjust_logits,
     choose_tau,
     compare_runs,
     evaluate,
+    pack_layer,
     scale_temperature,
     shifted_accuracy,
 )
 from longtail.evaluation.report import PostHoc, Report, Thumbnail
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 STRANGE = [
     "<img src=x onerror=alert(1)>",
@@ -63,8 +64,7 @@ def full_report(
         selection="weights of the last epoch",
         posthoc=posthoc,
         shifted=shifted_accuracy(test.logits, test.target, test.counts, model_prior="train"),
-        mixture=mixture(num_classes),
-        mixture_history=mixture_history(num_classes),
+        records=mixture_records(num_classes),
         training=training_rows(60),
         worst_errors=[thumbnail(i, names) for i in range(12)],
         problems=[
@@ -112,8 +112,8 @@ def mixture(num_classes: int, layers: int = 31, components: int = 4) -> list[Mix
     return found
 
 
-def mixture_history(num_classes: int, records: int = 20) -> list[MixtureRecord]:
-    """Components that part from one another, up to the layers of `mixture` in the last of 60 epochs.
+def mixture_records(num_classes: int, records: int = 20) -> list[dict[str, Any]]:
+    """Components that separate, up to the layers of `mixture` in the last of 60 epochs.
 
     As in a run, the sample has images of 256 classes at most.
     """
@@ -129,7 +129,7 @@ def mixture_history(num_classes: int, records: int = 20) -> list[MixtureRecord]:
             blend = [None if row is None else tuple(even + share * (p - even) for p in row) for row in rows]
             distances = tuple(tuple(share * d for d in row) for row in layer.distances)
             layers.append(MixtureLayer(layer.name, blend[0] or (), distances, tuple(blend[1:])))
-        found.append(MixtureRecord(3 * record, tuple(layers)))
+        found.append({"epoch": 3 * record, "mixture": [pack_layer(layer) for layer in layers]})
     return found
 
 
@@ -142,6 +142,8 @@ def training_rows(epochs: int) -> list[dict[str, float | None]]:
             {
                 "epoch": epoch,
                 "train/loss": float(4.6 * np.exp(-3 * t) + 0.4),
+                "train/classification": float(4.6 * np.exp(-3 * t) + 1.3),
+                "train/similarity": -0.9,
                 "val/loss": float(4.6 * np.exp(-2.2 * t) + 1.1),
                 "val/accuracy": float((many + medium + few) / 3 + 0.02),
                 "val/accuracy_many": float(many),
