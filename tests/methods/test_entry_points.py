@@ -68,7 +68,7 @@ def test_it_trains_alone_and_as_the_base_of_another() -> None:
 
 
 def test_without_the_package_the_name_is_unknown() -> None:
-    with pytest.raises(KeyError, match="methods has no 'two_views'"):
+    with pytest.raises(KeyError, match="no 'two_views' among the methods"):
         METHODS["two_views"]
 
 

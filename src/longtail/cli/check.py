@@ -74,10 +74,9 @@ def check(
     ignore_unknown
         Leave out test images of classes that training does not have, instead of stopping.
     """
-    from longtail._errors import DataError
+    from longtail._errors import DataError, counted
     from longtail.cli.screen import Screen
     from longtail.data.check import check_data
-    from longtail.data.inventory import counted
     from longtail.data.open_dataset import take_inventory
 
     try:
