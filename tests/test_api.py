@@ -56,7 +56,7 @@ def test_every_flag_of_the_command_is_an_argument() -> None:
     ("arguments", "message"),
     [
         ({}, "DATA is missing"),
-        ({"data": "digits-lt", "method": "emr"}, "methods has no 'emr'"),
+        ({"data": "digits-lt", "method": "emr"}, "no 'emr' among the methods"),
         ({"data": "digits-lt", "settings": {"epoch": 1}}, "did you mean epochs?"),
         ({"data": "digits-lt", "epoch": 1}, "train has no argument 'epoch'"),
         ({"data": "digits-lt", "epochs": 0}, "epochs must be an integer >= 1, got 0"),

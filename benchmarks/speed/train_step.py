@@ -21,10 +21,9 @@ from benchmarks.record import append_record
 from benchmarks.speed import RESULTS
 from longtail.class_counts import ClassCounts
 from longtail.data import ArrayImages, LongTailData
-from longtail.data.preprocessing import preprocessing_of
 from longtail.models import create_model
 from longtail.training import Callback, build_config
-from longtail.training.build import Parts, build_method, training_loader
+from longtail.training.build import build_run, training_loader
 from longtail.training.loop import TrainingLoop
 from longtail.training.run_folder.write import RunFolder
 
@@ -45,10 +44,9 @@ def make_training(folder: Path) -> TrainingLoop:
     counts = ClassCounts([128] * 10)
     names = tuple(map(str, range(10)))
     data = LongTailData("random", images, images, images, names, counts, (0.5,) * 3, (0.25,) * 3, 3, (32, 32))
-    method = build_method(config, class_counts=list(counts), in_channels=3, image_size=32)
     fabric = Fabric(accelerator="cpu", devices=1)
     fabric.launch()
-    return TrainingLoop(config, Parts(data, preprocessing_of(data), method), RunFolder(folder), fabric, Callback())
+    return TrainingLoop(build_run(config, data), RunFolder(folder), fabric, Callback())
 
 
 def main() -> None:
@@ -61,13 +59,13 @@ def main() -> None:
         training = make_training(Path(place))
         model = create_model("resnet20", 10)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, weight_decay=5e-4)
-        loader = training_loader(training.config, training.parts, sampler="instance", rank=0, world_size=1)
+        loader = training_loader(training.parts)
         batches = list(loader)
         training.method.train()
         for turn in range(-3, rounds):  # the first three warm up
             batch = batches[turn % len(batches)]
             start = time.perf_counter()
-            training._one_step(batch, steps=len(batches))
+            training._one_step((batch,), steps=len(batches))
             middle = time.perf_counter()
             loss = F.cross_entropy(model(batch.views[0]), batch.target)
             loss.backward()

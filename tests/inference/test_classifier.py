@@ -134,7 +134,7 @@ def broken(run: Path, **changes: object) -> Path:
         ({"preprocessing": {"size": 8}}, "is broken"),
         ({"model": {"name": "resnet14", "in_channels": 1}}, "does not fit"),
         ({"model": {"name": "resnet9", "in_channels": 1}}, "there is no model 'resnet9'"),
-        ({"method": {"name": "emr"}}, "methods has no 'emr'"),
+        ({"method": {"name": "emr"}}, "no 'emr' among the methods"),
     ],
 )
 def test_models_that_cannot_be_used(digits_run: Path, tmp_path: Path, changes: dict[str, object], message: str) -> None:

@@ -97,9 +97,9 @@ def test_the_method_trains_alone_and_as_the_base_of_another() -> None:
 
 
 def test_without_the_package_the_names_are_unknown() -> None:
-    with pytest.raises(KeyError, match="methods has no 'two_streams'"):
+    with pytest.raises(KeyError, match="no 'two_streams' among the methods"):
         METHODS["two_streams"]
-    with pytest.raises(KeyError, match="losses has no 'cdt'"):
+    with pytest.raises(KeyError, match="no 'cdt' among the losses"):
         LOSSES["cdt"]
 
 

@@ -11,7 +11,7 @@ from longtail.cli import run
 from longtail.reproduction.plan import check_folders, command_of, make_plan
 from longtail.reproduction.tables import list_tables, load_table
 from longtail.training import build_config
-from longtail.training.build import find_method
+from longtail.training.build_method import find_method
 from longtail.training.run_folder.write import RunFolder
 
 

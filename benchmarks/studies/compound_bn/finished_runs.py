@@ -14,7 +14,7 @@ from benchmarks.record import append_record
 from benchmarks.studies.compound_bn import reduced_datasets
 from benchmarks.studies.compound_bn.ladder import RESULTS, Job, read_runs, run_name
 from longtail.training import build_config
-from longtail.training.build import Parts, assemble, evaluation_loader
+from longtail.training.build import Parts, build_run, evaluation_loader
 from longtail.training.run_config import RunConfig
 
 
@@ -47,19 +47,19 @@ def record_runs(name: str, description: str | None, measure: Callable[[Path], di
         )
 
 
-def load_trained(run: Path) -> tuple[RunConfig, Parts]:
-    """The settings of a run, and its parts with the trained model."""
+def load_trained(run: Path) -> Parts:
+    """The parts of a finished run, with the trained model."""
     config = build_config(yaml.safe_load((run / "config.yaml").read_text(encoding="utf-8")))
-    parts = assemble(config)
+    parts = build_run(config)
     parts.method.model.load_state_dict(load_file(next((run / "model").glob("*.safetensors"))))
-    return config, parts
+    return parts
 
 
 @torch.no_grad()
-def recalls(config: RunConfig, parts: Parts, before: Callable[[Tensor], None] = lambda _: None) -> list[float]:
+def recalls(parts: Parts, before: Callable[[Tensor], None] = lambda _: None) -> list[float]:
     """The recall of each class on the test split; `before` gets the targets of each batch first."""
     model = parts.method.model.eval()
-    loader = evaluation_loader(config, parts, parts.data.test, rank=0, world_size=1)
+    loader = evaluation_loader(parts, parts.data.test)
     loader.set_epoch(0)
     right, seen = torch.zeros(len(parts.data.classes)), torch.zeros(len(parts.data.classes))
     for batch in loader:

@@ -25,9 +25,8 @@ from longtail.data.datasets.digits import DIGITS_LT
 from longtail.data.datasets.fashion_mnist import FASHION_MNIST_LT
 from longtail.data.images import ArrayImages
 from longtail.data.inventory import FileList, Inventory
-from longtail.data.profiles import exponential
 from longtail.data.sources import Report
-from longtail.data.splits import SplitName, holdout_indices, long_tail_indices
+from longtail.data.splits import SplitName, exponential_counts, holdout_indices, long_tail_indices
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Variant:
         found = self.original.find(root, imbalance_factor, seed)
         factor = self.original.imbalance_factor if imbalance_factor is None else imbalance_factor
         every, test = self.original.load(root)
-        wanted = exponential(int(self.share * np.bincount(every.targets).min()), len(found.classes), factor)
+        wanted = exponential_counts(int(self.share * np.bincount(every.targets).min()), len(found.classes), factor)
         if self.hold_out:
             kept, out = holdout_indices(every.targets, self.hold_out, 0 if self.fixed else seed)
             every, test = every.select(kept), every.select(out)

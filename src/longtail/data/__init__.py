@@ -1,4 +1,4 @@
-"""Long-tailed data: the named benchmarks and anybody's own images."""
+"""Long-tailed data: the named benchmarks and your own images."""
 
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.open_dataset import LongTailData, open_dataset

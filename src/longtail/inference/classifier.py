@@ -91,7 +91,7 @@ class Classifier:
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}")
         names = [os.fspath(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
-        size = self.saved.preprocessing.evaluation().framing.decode_size
+        size = self.saved.preprocessing.evaluation().crop.decode_size
         images = UnlabelledImages(names, channels=self.saved.in_channels, size=size)
         found: list[tuple[Guess, ...]] = []
         for logits in self._batches(images, batch_size, workers):
@@ -119,7 +119,7 @@ class Classifier:
     ) -> NDArray[np.float32]:
         """The logits (N, K) of labelled images, in their order; images become grey or RGB as the model needs them."""
         if len(images) and len(images[0][0]) != self.saved.in_channels:
-            size = self.saved.preprocessing.evaluation().framing.decode_size
+            size = self.saved.preprocessing.evaluation().crop.decode_size
             images = Recoloured(images, self.saved.in_channels, size)
         rows: list[NDArray[np.float32]] = []
         done = 0

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from longtail._errors import DataError
-from longtail.data.transforms.framing import CentreCrop
+from longtail.data.transforms.crop import CentreCrop
 from longtail.inference.classifier import Classifier
 from longtail.inference.export import Exported
 from longtail.nn import fold_batch_norm
@@ -90,8 +90,8 @@ def metadata(classifier: Classifier) -> dict[str, str]:
 def describe_preprocessing(classifier: Classifier) -> dict[str, Any]:
     """The preprocessing of an image, step by step."""
     seen = classifier.saved.preprocessing
-    framing = seen.evaluation().framing
-    resize = framing.resize if isinstance(framing, CentreCrop) else seen.size
+    crop = seen.evaluation().crop
+    resize = crop.resize if isinstance(crop, CentreCrop) else seen.size
     return {
         "channels": "RGB" if classifier.saved.in_channels == 3 else "L",
         "resize_shorter_side": resize,

@@ -11,7 +11,8 @@ from longtail._errors import DataError, LongtailError, UsageError, counted
 from longtail.data import LongTailData
 from longtail.evaluation import read_metrics
 from longtail.reproduction.plan import Plan, PlannedRun
-from longtail.training.build import find_method, open_data
+from longtail.training.build import open_data
+from longtail.training.build_method import find_method
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.write import RunFolder
 from longtail.training.speed import Speed, measure_speed

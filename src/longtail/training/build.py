@@ -10,11 +10,10 @@ from torch import nn
 
 from longtail._errors import DataError, UsageError
 from longtail.data import LongTailData, open_dataset
-from longtail.data.check import check_data
 from longtail.data.datasets import DATASETS
 from longtail.data.images import ImageDataset
 from longtail.data.loader import Loader, eval_loader, train_loader
-from longtail.data.open_dataset import VAL_FRACTION, take_inventory
+from longtail.data.open_dataset import VAL_FRACTION
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
 from longtail.methods import Method
 from longtail.training.build_method import build_method, find_method
@@ -80,18 +79,16 @@ def resolve_run(config: RunConfig) -> RunConfig:
 
 
 def open_data(config: RunConfig) -> LongTailData:
-    """Open the data after a look at it, leaving out the files that cannot be read."""
-    lenient = {"allow_empty": config.allow_empty, "ignore_unknown": config.ignore_unknown}
-    report = check_data(take_inventory(config.data, config.root, config.seed, **lenient))
-    data = open_dataset(
+    """Open the data, checked: files that cannot be read are left out."""
+    return open_dataset(
         config.data,
         config.root,
         config.seed,
         val_fraction=config.val_fraction,
-        leave_out=report.unreadable,
-        **lenient,
+        allow_empty=config.allow_empty,
+        ignore_unknown=config.ignore_unknown,
+        check=True,
     )
-    return replace(data, problems=tuple(report.problems))
 
 
 def workers_for(config: RunConfig, images: ImageDataset) -> int:

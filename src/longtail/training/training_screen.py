@@ -79,7 +79,7 @@ class TrainingScreen(Callback):
             fewer = max(1, int(self._epochs * _LONG / minutes))
             self.say(
                 f"no accelerator: at the speed of the first {self._seen} steps this takes {minutes / 60:.1f} hours; "
-                f"--epochs {fewer} would take {_LONG} minutes, and a smaller --model less"
+                f"--epochs {fewer} would take about {_LONG} minutes, and a smaller --model is faster"
             )
 
     def epoch(self, row: Mapping[str, float | None]) -> None:

@@ -6,7 +6,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F
 
 from longtail.data.transforms.boxes import random_boxes
-from longtail.data.transforms.framing import CentreCrop, PadCrop, ResizedCrop
+from longtail.data.transforms.crop import CentreCrop, PadCrop, ResizedCrop
 
 
 def noise(*shape: int) -> torch.Tensor:
