@@ -1,6 +1,6 @@
 """The number of training images of each class, and what follows from it: priors, imbalance, many/medium/few.
 
-The one domain type that all layers share; plain Python, so that checking a data set imports no torch.
+The one domain type that all layers share; plain Python, so that it can be used without torch.
 """
 
 import math
