@@ -67,13 +67,6 @@ def test_a_validation_split_takes_the_place_of_a_missing_test_split(tmp_path: Pa
     assert all(name.startswith("val") for name in names(data.test))
 
 
-def test_files_that_a_check_found_unreadable_are_left_out(tmp_path: Path) -> None:
-    write_image_folders(tmp_path, {"train/a": 3, "train/b": 3, "test/a": 1, "test/b": 1})
-    data = open_dataset(tmp_path, leave_out=["train/a/1.png"], val_fraction=0)
-    assert list(data.class_counts) == [2, 3]
-    assert "train/a/1.png" not in names(data.train)
-
-
 def test_a_check_leaves_out_unreadable_files_and_says_so(tmp_path: Path) -> None:
     write_image_folders(tmp_path, {"train/a": 4, "train/b": 4, "test/a": 1, "test/b": 1})
     (tmp_path / "train" / "a" / "1.png").write_bytes(b"not an image")

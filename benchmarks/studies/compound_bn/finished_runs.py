@@ -15,7 +15,6 @@ from benchmarks.studies.compound_bn import reduced_datasets
 from benchmarks.studies.compound_bn.ladder import RESULTS, Job, read_runs, run_name
 from longtail.training import build_config
 from longtail.training.build import Parts, build_run, evaluation_loader
-from longtail.training.run_config import RunConfig
 
 
 def record_of(run: Path, results: Path = RESULTS) -> dict[str, Any]:

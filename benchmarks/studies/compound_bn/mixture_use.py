@@ -124,16 +124,16 @@ class Usage:
 
 def measure(run: Path) -> dict[str, float]:
     """All numbers of a run, accuracies as shares."""
-    config, parts = load_trained(run)
+    parts = load_trained(run)
     method = parts.method
     assert isinstance(method, CompoundBN)
     usage = Usage(method.model, len(parts.data.classes))
-    found = {"as trained": statistics.fmean(recalls(config, parts, usage.start_batch))}
+    found = {"as trained": statistics.fmean(recalls(parts, usage.start_batch))}
     bits = usage.bits()
     for name, weights in (("ignoring the point", ignoring_the_point), ("sure", sure)):
         weigh_by(method.model, weights)
-        found[name] = statistics.fmean(recalls(config, parts))
-    told = recalls(config, parts, lambda target: weigh_by(method.model, true_group(method.groups[target])))
+        found[name] = statistics.fmean(recalls(parts))
+    told = recalls(parts, lambda target: weigh_by(method.model, true_group(method.groups[target])))
     return found | {"true group": statistics.fmean(told), "bits": bits}
 
 

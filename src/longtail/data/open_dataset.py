@@ -22,7 +22,6 @@ first. Every draw is stratified, depends on the seed, and comes from train, neve
 """
 
 import os
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +86,6 @@ def open_dataset(
     allow_empty: bool = False,
     ignore_unknown: bool = False,
     check: bool = False,
-    leave_out: Collection[str] = (),
 ) -> LongTailData:
     """Open a data set; the module's docstring says what DATA may be and which images are held out.
 
@@ -101,7 +99,6 @@ def open_dataset(
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
         check: check every image first (see `check_data`): unreadable files are left out, and `problems` has what
             was found.
-        leave_out: files to leave out.
 
     Raises:
         DataError: the data is missing or cannot be used; its three lines say why and what to do.
@@ -114,7 +111,7 @@ def open_dataset(
     inventory = take_inventory(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
     if check:
         inventory = check_data(inventory).data
-    return split_inventory(inventory.without(leave_out), seed, val_fraction=val_fraction)
+    return split_inventory(inventory, seed, val_fraction=val_fraction)
 
 
 def take_inventory(
