@@ -77,8 +77,8 @@ def eager(layer: Layer) -> Layer:
 def make_variants(channels: int, components: int = COMPONENTS) -> dict[str, Layer]:
     """The layers to compare, by name; all in training mode, the mixtures with components apart."""
     torch.manual_seed(0)
-    compound = CompoundBatchNorm2d(channels, components, component_init="random")
-    compound.running_mean *= 0.3
+    compound = CompoundBatchNorm2d(channels, components)
+    nn.init.normal_(compound.running_mean, std=0.3)
     mixture = (compound.prior.clone(), compound.running_mean.clone(), compound.running_var.clone())
     weight, bias = nn.Parameter(torch.ones(components, channels)), nn.Parameter(torch.zeros(components, channels))
     return {

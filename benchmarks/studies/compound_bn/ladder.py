@@ -52,7 +52,7 @@ _ON_PLAIN: dict[str, dict[str, Any]] = {
     "plain": {},
     "one": {"components": 1},
     "running": {"norm": {"statistics": "running"}},
-    # λ = 0.1 taken literally, with sample variances and min_mass = 2; `appendix` follows Algorithm 2 in these as well.
+    # Algorithm 2 with λ = 0.1 taken literally, but with the variances and the least mass of `measured`; see `appendix`.
     "literal": {"norm": {"statistics": "running"}, "momentum": 0.9},
     "detached": {"norm": {"detach_responsibilities": True}},
     "last_stage": {"layers": ["stage3"]},

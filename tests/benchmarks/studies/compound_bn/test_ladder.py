@@ -34,6 +34,7 @@ MEASURED: dict[str, Any] = {
     "update_on_split": False,
     "scale_affine": True,
     "min_mass": 2.0,
+    "running_variance": "sample",
 }
 
 
