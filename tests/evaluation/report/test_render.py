@@ -14,7 +14,7 @@ from markupsafe import Markup
 from longtail._files import write_text
 from longtail.evaluation import Evaluation, compare_runs, evaluate, mixture_records
 from longtail.evaluation.report import SECTIONS, Report, Section, Thumbnail, render_comparison, render_report
-from longtail.evaluation.report.render_report import TOP_CONFUSIONS
+from longtail.evaluation.report.render import TOP_CONFUSIONS
 from tests.support.demo_report import STRANGE, comparison, full_report, training_rows
 from tests.support.simulated_logits import simulate
 
