@@ -2,7 +2,7 @@
 
 from longtail.evaluation.report import mixture_section as mixture_section  # registers itself
 from longtail.evaluation.report.base import SECTIONS, Section
-from longtail.evaluation.report.page import render_comparison, render_report
+from longtail.evaluation.report.render import render_comparison, render_report
 from longtail.evaluation.report.report import PostHoc, Report, Thumbnail
 
 __all__ = [

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from longtail._files import write_text
 from longtail.evaluation import Evaluation, compare_runs, evaluate, mixture_records
 from longtail.evaluation.report import SECTIONS, Report, Section, Thumbnail, render_comparison, render_report
-from longtail.evaluation.report.page import TOP_CONFUSIONS
+from longtail.evaluation.report.render import TOP_CONFUSIONS
 from tests.support.demo_report import STRANGE, comparison, full_report, training_rows
 from tests.support.simulated_logits import simulate
 
@@ -262,7 +262,7 @@ def test_another_package_can_add_a_section(monkeypatch: pytest.MonkeyPatch) -> N
         return Section(Markup('<section id="centroids"><p>{}</p></section>').format(shown), {"shown": shown})
 
     monkeypatch.setitem(SECTIONS._units, "centroids", centroids)
-    records = [{"epoch": 1, "centroids": 3}, {"epoch": 2, "centroids": "<b>"}]
+    records: list[Mapping[str, Any]] = [{"epoch": 1, "centroids": 3}, {"epoch": 2, "centroids": "<b>"}]
     page = Page(render_report(Report(REPORT.evaluation, "x", records=records)))
     assert page.sections[-1] == "centroids"
     assert "30 classes, last <b>" in page.text
