@@ -73,6 +73,11 @@ def test_images_of_which_none_can_be_read(capsys: Capture, digits_run: Path, tmp
     assert json.loads(out)[0]["predictions"] == []
 
 
+def test_the_command_in_a_message_can_be_pasted(capsys: Capture) -> None:
+    _, err = predicted(capsys, "my runs/birds 1", code=2)
+    assert err.splitlines()[-1] == "name images or a folder: longtail predict 'my runs/birds 1' birds/*.jpg"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

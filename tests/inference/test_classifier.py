@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import longtail
+from longtail import inference
 from longtail._errors import DataError, UsageError
 from longtail.data import FileImages
 from longtail.evaluation import read_predictions
@@ -149,3 +150,8 @@ def test_weights_that_were_cut_off(digits_run: Path, tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:5000])
     with pytest.raises(DataError, match="is broken"):
         longtail.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", inference.__all__)
+def test_every_public_name_is_imported_on_first_use(name: str) -> None:
+    assert getattr(inference, name).__name__ == name

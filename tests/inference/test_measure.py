@@ -91,14 +91,16 @@ def test_classes_that_the_run_does_not_know(digits_run: Path, tmp_path: Path) ->
 
 
 def test_data_that_has_changed_since(digits_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(digits_run, tmp_path / "run")
-    file = tmp_path / "run/split.csv"
+    run = tmp_path / "my run"
+    shutil.copytree(digits_run, run)
+    file = run / "split.csv"
     rows = list(csv.reader(file.open()))
     rows[5][2] = "1" if rows[5][2] == "0" else "0"
     with file.open("w", newline="") as out:
         csv.writer(out).writerows(rows)
-    with pytest.raises(DataError, match="has changed since"):
-        measure(tmp_path / "run", split="train")
+    with pytest.raises(DataError, match="has changed since") as caught:
+        measure(run, split="train")
+    assert caught.value.fix.endswith(f"name other data: longtail evaluate '{run}' DATA")
 
 
 def test_a_run_without_validation_images(compound_run: Path) -> None:

@@ -262,7 +262,7 @@ def test_another_package_can_add_a_section(monkeypatch: pytest.MonkeyPatch) -> N
         return Section(Markup('<section id="centroids"><p>{}</p></section>').format(shown), {"shown": shown})
 
     monkeypatch.setitem(SECTIONS._units, "centroids", centroids)
-    records: list[dict[str, object]] = [{"epoch": 1, "centroids": 3}, {"epoch": 2, "centroids": "<b>"}]
+    records: list[Mapping[str, Any]] = [{"epoch": 1, "centroids": 3}, {"epoch": 2, "centroids": "<b>"}]
     page = Page(render_report(Report(REPORT.evaluation, "x", records=records)))
     assert page.sections[-1] == "centroids"
     assert "30 classes, last <b>" in page.text

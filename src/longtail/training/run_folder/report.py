@@ -41,14 +41,14 @@ _PRIORS: dict[str, Literal["train", "uniform"]] = {
 def write_report(folder: Path, out: Path | None = None) -> Path:
     """Write the report of the finished run in `folder`, by default to its report.html; return where it is."""
     file = out or folder / "report.html"
-    write_text(file, render_report(build_report(folder)))
+    write_text(file, render_report(build_report(folder)), errors="replace")
     return file
 
 
 def write_comparison(folders: Sequence[Path], out: Path) -> Comparison:
     """Compare finished runs on the same test images, the first being the baseline, and write the page."""
     comparison = compare(folders)
-    write_text(out, render_comparison(comparison))
+    write_text(out, render_comparison(comparison), errors="replace")
     return comparison
 
 
