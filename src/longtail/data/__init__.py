@@ -1,9 +1,17 @@
-"""Long-tailed data: the named benchmarks and your own images."""
+"""Long-tailed data: the named benchmarks and anybody's own images.
+
+What takes torch is imported on first use: a folder can be looked at without it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.open_dataset import LongTailData, open_dataset
-from longtail.data.preprocessing import Preprocessing, preprocessing_of
-from longtail.data.views import VIEWS, Batch
+
+if TYPE_CHECKING:
+    from longtail.data.preprocessing import Preprocessing, preprocessing_of
+    from longtail.data.views import VIEWS, Batch
 
 __all__ = [
     "VIEWS",
@@ -16,3 +24,12 @@ __all__ = [
     "open_dataset",
     "preprocessing_of",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'longtail.data' has no attribute {name!r}")
+    preprocessing = importlib.import_module("longtail.data.preprocessing")  # which registers our views
+    return getattr(
+        preprocessing if hasattr(preprocessing, name) else importlib.import_module("longtail.data.views"), name
+    )

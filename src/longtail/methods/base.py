@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from longtail._registry import Registry
 from longtail.class_counts import ClassCounts
+from longtail.data import VIEWS, Batch
 from longtail.data.samplers import SAMPLERS
-from longtail.data.views import VIEWS, Batch
 
 
 class MethodOutput(NamedTuple):

@@ -116,7 +116,7 @@ def test_runs_on_other_images_are_not_compared(digits_run: Path, tmp_path: Path)
     write_predictions(
         run / "predictions.csv", paths=some.paths, target=some.target, logits=some.logits, classes=some.classes
     )
-    with pytest.raises(DataError, match="other lacks 490 test image of digits-1"):
+    with pytest.raises(DataError, match="other lacks 490 test images of digits-1"):
         compare([digits_run, run])
 
 
