@@ -29,7 +29,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'longtail.data' has no attribute {name!r}")
-    preprocessing = importlib.import_module("longtail.data.preprocessing")  # which registers our views
-    return getattr(
-        preprocessing if hasattr(preprocessing, name) else importlib.import_module("longtail.data.views"), name
-    )
+    importlib.import_module("longtail.data.preprocessing")  # which registers our views
+    home = "views" if name in ("VIEWS", "Batch") else "preprocessing"
+    return getattr(importlib.import_module(f"longtail.data.{home}"), name)
