@@ -21,7 +21,15 @@ import yaml
 from longtail._errors import UsageError
 from longtail.reproduction.tables import Entry, Table
 from longtail.training.run_config import RunConfig, build_config
-from longtail.training.settings import check_settings, layer_settings, merge, parse_override, read_config, without_none
+from longtail.training.settings import (
+    Settings,
+    check_settings,
+    layer_settings,
+    merge,
+    parse_override,
+    read_config,
+    without_none,
+)
 
 BUDGETS = ("quick", "paper")
 SEEDS = {"quick": (0,), "paper": (0, 1, 2)}
@@ -149,11 +157,9 @@ def check_folders(plan: Plan) -> None:
     for run in plan.runs:
         if not (run.folder / "config.yaml").is_file():
             continue
-        from longtail.training.build import resolve_run  # here: a list of the tables needs no torch
-
+        there = build_config(read_config(run.folder), str(run.folder)).as_dict()
         try:
-            there = build_config(read_config(run.folder), str(run.folder))
-            check_settings(there.as_dict(), resolve_run(run.config).as_dict())
+            check_settings(there, _with_resolved(run.config.as_dict(), there))
         except UsageError as error:
             difference = error.what.removeprefix("a resumed run cannot change ")
             raise UsageError(
@@ -161,6 +167,12 @@ def check_folders(plan: Plan) -> None:
                 "its numbers do not belong in this table",
                 "choose another --out, or use the flags of that run",
             ) from error
+
+
+def _with_resolved(asked: Settings, there: Settings) -> Settings:
+    """The settings asked for, where they leave something open with what a run has resolved it to."""
+    left_open = {name: there[name] for name, value in asked.items() if value in (None, "auto")}
+    return merge({"method": there["method"]}, asked) | left_open
 
 
 def _choose(table: Table, rows: Sequence[str]) -> list[Entry]:
