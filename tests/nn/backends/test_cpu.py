@@ -74,9 +74,8 @@ def run(given: dict[str, Any], layout: str, dtype: torch.dtype, **options: Any) 
         y, new = split_batch_norm(x, given["groups"], **tensors, **options)
     else:
         y, new = compound_batch_norm(x, **tensors, **options)
-    expected = CpuBackend if dtype == torch.float32 else EagerBackend
-    assert y.grad_fn is not None
-    assert y.grad_fn.backend is expected
+    node: Any = y.grad_fn
+    assert node.backend is (CpuBackend if dtype == torch.float32 else EagerBackend)
     direction = torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).to(dtype)
     y.backward(direction)
     assert x.grad is not None

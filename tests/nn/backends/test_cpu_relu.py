@@ -36,8 +36,8 @@ def outcome(x: Tensor, layout: str, mode: str, *, fused: bool, dtype: torch.dtyp
     if not fused:
         y = torch.relu(y)
     if fused and dtype == torch.float32:
-        assert y.grad_fn is not None
-        assert y.grad_fn.backend is CpuBackend
+        node: Any = y.grad_fn
+        assert node.backend is CpuBackend
     assert y.stride() == x.stride()
     y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).to(dtype))
     assert x.grad is not None
