@@ -50,7 +50,7 @@ def normalise(
     else:
         result = MixtureNorm.apply(backend, x, groups, *mixture, options, momentum, out)
         y, *new = result if isinstance(result, tuple) else (result,)
-    if options.relu and not (backend.fuses_relu and not torch.compiler.is_compiling()):
+    if options.relu and (torch.compiler.is_compiling() or not backend.fuses_relu):
         y = y.relu()
     if not new:  # in eval
         return y, MixtureStatistics(*mixture[:3], True)
