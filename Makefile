@@ -14,7 +14,7 @@ PYTEST_ARGS    ?=
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/longtail/nn/kernels/*.[ch])
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/longtail/nn/backends/cpu/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "longtail needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -10,6 +10,7 @@ paired ratios as spread. Then the cost against the number of components and of c
 
 import argparse
 import copy
+import dataclasses
 import gc
 import math
 import statistics
@@ -25,10 +26,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from benchmarks.record import append_record
 from benchmarks.speed import RESULTS
-from longtail.nn import CompoundBatchNorm2d
-from longtail.nn.kernels import mixture_norm as kernel
-from longtail.nn.kernels.library import load
-from tests.reference.compound_batch_norm import naive_compound_batch_norm
+from longtail.nn import READINGS, CompoundBatchNorm2d
+from longtail.nn.backends.cpu import kernel
+from longtail.nn.backends.cpu.library import load
+from longtail.nn.functional.naive import naive_compound_batch_norm
 
 SHAPES = [(128, 16, 32, 32), (128, 32, 16, 16), (128, 64, 8, 8), (32, 256, 28, 28)]
 COMPONENTS = 4
@@ -77,8 +78,9 @@ def eager(layer: Layer) -> Layer:
 def make_variants(channels: int, components: int = COMPONENTS) -> dict[str, Layer]:
     """The layers to compare, by name; all in training mode, the mixtures with components apart."""
     torch.manual_seed(0)
-    compound = CompoundBatchNorm2d(channels, components)
-    nn.init.normal_(compound.running_mean, std=0.3)
+    reading = dataclasses.replace(READINGS["measured"], detach_responsibilities=False)  # the dearest gradient
+    compound = CompoundBatchNorm2d(channels, components, reading=reading)
+    compound.running_mean *= 0.3
     mixture = (compound.prior.clone(), compound.running_mean.clone(), compound.running_var.clone())
     weight, bias = nn.Parameter(torch.ones(components, channels)), nn.Parameter(torch.zeros(components, channels))
     return {

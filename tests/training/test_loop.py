@@ -473,5 +473,5 @@ def test_a_teacher_is_the_network_of_a_finished_run(
     assert load_model(out / "model").classes == load_model(reference / "model").classes
     with pytest.raises(LongtailError, match=r"method\.teacher must name a finished run, got None"):
         train(config(method={"name": "taught"}), out=tmp_path / "none")
-    with pytest.raises(LongtailError, match="is no run"):
+    with pytest.raises(LongtailError, match="is not a run"):
         train(config(method={"name": "taught", "teacher": str(tmp_path)}), out=tmp_path / "nowhere")

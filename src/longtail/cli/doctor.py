@@ -68,12 +68,12 @@ def _self_test() -> str:
     """With equal components, compound batch norm must equal batch norm, forward and backward."""
     import torch
 
-    from longtail.nn import CompoundBatchNorm2d
+    from longtail.nn import CompoundBatchNorm2d, Reading
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, 6, 5, 5, generator=generator).requires_grad_()
     direction = torch.randn(x.shape, generator=generator)
-    ours, theirs = CompoundBatchNorm2d(6)(x), torch.nn.BatchNorm2d(6)(x)
+    ours, theirs = CompoundBatchNorm2d(6, reading=Reading(component_init="equal"))(x), torch.nn.BatchNorm2d(6)(x)
     gradient, expected = (torch.autograd.grad(y, x, direction)[0] for y in (ours, theirs))
     same = torch.allclose(ours, theirs, atol=1e-4) and torch.allclose(gradient, expected, atol=1e-4)
     return "passed" if same else "failed: compound batch norm differs from batch norm"

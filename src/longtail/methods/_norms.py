@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from longtail.nn import CompoundBatchNorm, convert_batch_norm
+from longtail.nn import CompoundBatchNorm, Reading, convert_batch_norm
 
 StatisticsLayer = CompoundBatchNorm | _BatchNorm
 NormPolicy = Literal["frozen", "shifted", "reestimated"]
@@ -68,33 +68,27 @@ def reset_layer(layer: nn.Module, seed: int) -> None:
 
 
 def convert_norms(
-    model: nn.Module, components: int, *, layers: Sequence[str] | None, momentum: float | None, **options: Any
+    model: nn.Module, components: int, *, layers: Sequence[str] | None, reading: str | Reading
 ) -> nn.Module:
-    """`convert_batch_norm` for the batch norms at or under the paths `layers`, with a momentum of their own if given.
+    """`convert_batch_norm` for the batch norms at or under the paths `layers`.
 
     Args:
         model: changed in place.
         components: M.
         layers: paths of modules; None for all. Each must have a batch norm.
-        momentum: 0 to 1, or None to keep that of each batch norm.
-        options: those of `convert_batch_norm`.
+        reading: that of the layers.
     """
-    if momentum is not None and not 0 <= momentum <= 1:
-        raise ValueError(f"momentum must be None or between 0 and 1, got {momentum}")
     paths = [path for path, module in model.named_modules() if isinstance(module, _BatchNorm)]
     for layer in layers or ():
         if not any(_is_under(path, layer) for path in paths):
             raise ValueError(
                 f"layers must be paths of modules with batch norms, got {layer!r}; the model has {', '.join(paths)}"
             )
-    converted = convert_batch_norm(
-        model, components, select=lambda path, _: layers is None or any(_is_under(path, p) for p in layers), **options
-    )
-    if momentum is not None:
-        for module in converted.modules():
-            if isinstance(module, CompoundBatchNorm):
-                module.momentum = momentum
-    return converted
+
+    def chosen(path: str, _: nn.Module) -> bool:
+        return layers is None or any(_is_under(path, layer) for layer in layers)
+
+    return convert_batch_norm(model, components, select=chosen, reading=reading)
 
 
 def _is_under(path: str, parent: str) -> bool:

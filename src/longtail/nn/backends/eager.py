@@ -1,33 +1,47 @@
-"""Normalise a tensor by a mixture of Gaussians: one differentiable operation that saves little.
+"""The layer by torch's own operations: the backend for every device, dtype and compiler.
 
     y_i = Σ_j w_ij (γ_j (x_i - μ_j) / σ_j + β_j) = x_i ⊙ (w_i A) + w_i B,   A = γ/σ,  B = β - γμ/σ
 
 Written with autograd, this would keep half a dozen tensors of the input's size until the backward pass. As one
 operation with its own gradient it keeps the input and the weights w, and computes the rest anew. The gradient,
-with g = ∂L/∂y, everything centred and w component-major (M, N) as in `mixture`:
+with g = ∂L/∂y, everything centred and w component-major (M, N) as in `responsibilities`:
 
     sums      R0 = wg = ∂L/∂β,  R1 = w(g ⊙ x),  ∂L/∂γ = (R1 - μ R0)/σ
-    batch     ∂L/∂μ = -A R0,  ∂L/∂σ² = -γ (R1 - μ R0) / 2σ³   (only where the batch's own moments normalise)
-              G1 = (∂L/∂μ - 2μ ∂L/∂σ²)/mass,  G2 = ∂L/∂σ² / mass,  G0 = -Σ_d(∂L/∂μ μ + ∂L/∂σ² (σ² - μ²))/mass
+    moments   ∂L/∂μ = -A R0,  ∂L/∂σ² = -γ (R1 - μ R0) / 2σ³,  and with the batch's mean m and variance v
+              G2 = s' ∂L/∂σ²,  G1 = s ∂L/∂μ - 2m G2,  G0 = -Σ_d(s ∂L/∂μ m + G2 (v - m²))
     weights   ∂L/∂w = A(g ⊙ x)ᵀ + Bgᵀ + G1xᵀ + G2(x²)ᵀ + G0, through the softmax to h = ∂L/∂log-weights
     input     ∂L/∂x = g ⊙ (wᵀA) + x ⊙ 2(wᵀG2 + hᵀP) + wᵀG1 + hᵀQ,   Q, P the linear and quadratic coefficients
                                                                     of the log-density
 
+The readings differ in s = share/mass, where share is what the batch's moments have in those that normalise: 1 if these
+are the batch's, 0 if they are the running ones, and the momentum if they are the updated ones. s' is s, but for the
+factor N/(N - 1) if updated variances are sample variances.
+
 On the CPU the points are worked through in blocks that stay in the cache.
 """
 
-from typing import Any
+from typing import ClassVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from longtail.nn.functional.mixture import LogDensity, accumulation_dtype, log_density, moments, weigh
-from longtail.nn.functional.options import Options
+from longtail.nn.backends.base import (
+    Mixture,
+    Options,
+    Saved,
+    Statistics,
+    Update,
+    accumulate,
+    is_live,
+    variance_factor,
+)
+from longtail.nn.responsibilities import LogDensity, accumulation_dtype, log_density, moments, weigh
 
 # Numbers in one block of rows: small enough for the cache, large enough to hide the cost of a call.
 _BLOCK_ELEMENTS = 1 << 18
+# Rows that say where the points are, at least.
+_SAMPLE_ROWS = 128
 
 Affine = tuple[Tensor, Tensor]
 Moments = tuple[Tensor, Tensor, Tensor]
@@ -51,7 +65,7 @@ def _(buffer: Tensor) -> Tensor:
 class Passes:
     """The passes over the points of (N, C, ...) by torch's operations; `shift` is where the points are centred.
 
-    Whatever has these methods may do them: see `longtail.nn.kernels.triton_mixture_norm`.
+    Whatever has these methods may do them: see `longtail.nn.backends.cuda`.
     """
 
     def __init__(self, x: Tensor, shift: Tensor) -> None:
@@ -108,79 +122,99 @@ class Passes:
         return self.points[block].to(self.shift.dtype) - self.shift
 
 
-class MixtureNorm(torch.autograd.Function):
-    """(x, γ, β, w or None, τ, μ, σ²) -> (y, mass, batch mean, batch variance); see the module."""
+class EagerBackend:
+    """Torch's operations, on any device and in float32 or float64; what is traced, compiled or exported takes it."""
 
-    @staticmethod
+    fuses_relu: ClassVar[bool] = False
+    passes: ClassVar[type[Passes]] = Passes
+
+    @classmethod
     def forward(
-        ctx: Any,
+        cls,
         x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        assigned: Tensor | None,
-        prior: Tensor,
-        mean: Tensor,
-        var: Tensor,
+        groups: Tensor | None,
+        mixture: Mixture,
         options: Options,
-        kind: type[Passes],
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Estimate and normalise; the moments are the batch's over all ranks, and zero in eval."""
+        momentum: float | Tensor,
+        *,
+        keep: bool,
+        out: Statistics | None,
+    ) -> tuple[Tensor, Update, Saved]:
+        """See `Backend`."""
+        del keep, out  # autograd frees what is not needed; the caller copies
+        dtype = accumulation_dtype(x)
+        prior, mean, var = (statistic.to(dtype) for statistic in mixture[:3])
         if options.training and torch.compiler.is_compiling():
             prior, mean, var = _snapshot(prior), _snapshot(mean), _snapshot(var)
+        weight = torch.ones_like(mean) if mixture.weight is None else mixture.weight.to(dtype)
+        bias = torch.zeros_like(mean) if mixture.bias is None else mixture.bias.to(dtype)
+        split = groups is not None
         with torch.autocast(x.device.type, enabled=False):
-            shift = _mean_of_batch(as_points(x), options) if options.batch_statistics else prior @ mean
-            passes = kind(x, shift)
+            shift = _shift(as_points(x), prior @ mean, options)
+            passes = cls.passes(x, shift)
             mean = mean - shift
-            density = log_density(prior, mean, var, eps=options.eps, temperature=options.temperature)
-            w = passes.estimate(density) if assigned is None else assigned.to(shift.dtype)
-            mass, first, second = torch.zeros_like(prior), torch.zeros_like(mean), torch.zeros_like(mean)
+            density = log_density(prior, mean, var, eps=options.eps)
+            w = passes.estimate(density) if groups is None else _members(x, groups, len(prior)).to(dtype)
+            to_mean = to_var = batch_mean = batch_var = torch.zeros_like(mean)
+            new = None
             if options.training:
                 mass, (first, second) = w.sum(1), passes.sums(w)
                 _sum_over_ranks(mass, first, second, options=options)
-            batch_mean, batch_var = moments(mass, first, second)
-            if options.batch_statistics:
-                live = _is_live(mass, options)
-                mean, var = torch.where(live, batch_mean, mean), torch.where(live, batch_var, var)
+                batch_mean, batch_var = moments(mass, first, second)
+                new = accumulate(
+                    mixture, mass, batch_mean + shift, batch_var, options=options, momentum=momentum, split=split
+                )
+                if options.statistics != "running":
+                    live = is_live(mass, options.min_mass)[:, None]
+                    share: float | Tensor = 1.0
+                    factor = torch.ones_like(mass)
+                    if options.statistics == "updated":
+                        share = momentum.to(dtype) if isinstance(momentum, Tensor) else momentum
+                        factor = variance_factor(mass, options, split=split).expand_as(mass)
+                    to_mean = live * share / mass.clamp_min(torch.finfo(dtype).tiny)[:, None]
+                    to_var = to_mean * factor[:, None]
+                    mean = torch.where(live, torch.lerp(mean, batch_mean, share), mean)
+                    var = torch.where(live, torch.lerp(var, batch_var * factor[:, None], share), var)
             inverse = (var + options.eps).rsqrt()
             scale = weight * inverse
             offset = bias - scale * mean
             y = passes.transform(w, scale, offset)
-            batch_mean = batch_mean + shift
-        ctx.options, ctx.kind = options, kind
-        ctx.through_weights = assigned is None and not options.detach_responsibilities
-        ctx.save_for_backward(x, w, weight, scale, offset, shift, *density, mass, mean, inverse)
-        ctx.mark_non_differentiable(mass, batch_mean, batch_var)
-        return y, mass, batch_mean, batch_var
+        saved = (x, w, weight, scale, offset, shift, *density, mean, inverse, batch_mean, batch_var, to_mean, to_var)
+        return y, new, saved
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of x, γ and β."""
-        x, w, weight, scale, offset, shift, *coefficients, mass, mean, inverse = ctx.saved_tensors
-        options: Options = ctx.options
+    @classmethod
+    def backward(cls, grad: Tensor, saved: Saved, options: Options, *, needs_input: bool) -> tuple[Tensor | None, ...]:
+        """See `Backend`."""
+        tensors = cast("tuple[Tensor, ...]", saved)
+        x, w, weight, scale, offset, shift, *coefficients, mean, inverse, batch_mean, batch_var, to_mean, to_var = (
+            tensors
+        )
         with torch.autocast(x.device.type, enabled=False):
-            passes = ctx.kind(x, shift)
+            passes = cls.passes(x, shift)
             r0, r1 = passes.sums(w, grad)
-            gradients = (r1 - mean * r0) * inverse, r0.clone(), None, None, None, None, None, None
-            if not ctx.needs_input_grad[0]:
-                return None, *gradients
-
-            g0, g1, g2 = torch.zeros_like(mass), torch.zeros_like(mean), torch.zeros_like(mean)
-            if options.batch_statistics:
+            grad_weight, grad_bias = (r1 - mean * r0) * inverse, r0.clone()
+            if not needs_input:
+                return None, grad_weight, grad_bias
+            g0, g1, g2 = torch.zeros_like(mean[:, 0]), torch.zeros_like(mean), torch.zeros_like(mean)
+            if options.moments_first:
                 _sum_over_ranks(r0, r1, options=options)
-                per_point = _is_live(mass, options) / mass.clamp_min(options.min_mass)[:, None]
-                grad_mean = -scale * r0 * per_point
-                g2 = -0.5 * weight * (r1 - mean * r0) * inverse**3 * per_point
-                g1 = grad_mean - 2 * mean * g2
-                var = inverse**-2 - options.eps
-                g0 = -(grad_mean * mean + g2 * (var - mean.square())).sum(1)
-            through = LogDensity(*coefficients) if ctx.through_weights else None
-            return passes.input_gradient(grad, w, (scale, offset), (g0, g1, g2), through), *gradients
+                grad_mean = -scale * r0 * to_mean
+                g2 = -0.5 * weight * (r1 - mean * r0) * inverse**3 * to_var
+                g1 = grad_mean - 2 * batch_mean * g2
+                g0 = -(grad_mean * batch_mean + g2 * (batch_var - batch_mean.square())).sum(1)
+            through = None if options.detach_responsibilities else LogDensity(*coefficients)
+            return passes.input_gradient(grad, w, (scale, offset), (g0, g1, g2), through), grad_weight, grad_bias
 
 
 def as_points(x: Tensor) -> Tensor:
     """The points of (N, C, ...) as rows: a view of a channels_last tensor, a copy of any other."""
     return x.movedim(1, -1).flatten(0, -2)
+
+
+def _members(x: Tensor, groups: Tensor, components: int) -> Tensor:
+    """Which component each point belongs to, (M, N)."""
+    members = groups == torch.arange(components, device=groups.device)[:, None]
+    return members[:, :, None].expand(-1, -1, x.shape[2:].numel()).flatten(1)
 
 
 def _empty(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -206,21 +240,28 @@ def _blocks(points: Tensor) -> list[slice]:
     return [slice(start, start + step) for start in range(0, points.shape[0], step)]
 
 
-def _is_live(mass: Tensor, options: Options) -> Tensor:
-    """Which components have enough mass in the batch for moments of their own, (M, 1)."""
-    return (mass >= options.min_mass)[:, None]
+def _shift(points: Tensor, running: Tensor, options: Options) -> Tensor:
+    """Where the points are centred: near them while training, and by the statistics alone in eval.
 
-
-def _mean_of_batch(points: Tensor, options: Options) -> Tensor:
-    """The mean of all points of all ranks: the common shift."""
-    total = points.sum(0, dtype=accumulation_dtype(points))
+    Any value near the points keeps their variance in float32. Where the batch's moments normalise it is the mean of all
+    points. Where the running ones do, a sample serves and saves a pass, and a NaN or infinity in it must not reach the
+    other points: these are left out of it.
+    """
+    if not options.training:
+        return running
+    robust = options.statistics == "running"
+    if robust:
+        points = points[:: max(1, points.shape[0] // _SAMPLE_ROWS)].to(running.dtype)
+        points = torch.where(torch.isfinite(points), points, running)
+    total = points.sum(0, dtype=running.dtype)
     count = torch.full_like(total[:1], points.shape[0])
     _sum_over_ranks(total, count, options=options)
-    return total / count.clamp_min(1)
+    mean = total / count.clamp_min(1)
+    return torch.where(torch.isfinite(mean), mean, running) if robust else mean
 
 
 def _sum_over_ranks(*tensors: Tensor, options: Options) -> None:
     """Sum each tensor over the ranks, in place."""
-    if options.synchronize and options.training:
+    if options.sums_over_ranks:
         for tensor in tensors:
             dist.all_reduce(tensor, group=options.process_group)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from longtail.nn.kernels.structures import NO_MEMORY, Backward, Forward
+from longtail.nn.backends.cpu.structures import NO_MEMORY, Backward, Forward
 
 MAX_COMPONENTS = 8
 ENVIRONMENT_VARIABLE = "LONGTAIL_KERNELS"

@@ -1,4 +1,4 @@
-"""The compiled kernel against the eager path, which is the definition: values, gradients and statistics."""
+"""The compiled kernel in float32 against the eager backend in float64: values, gradients and statistics."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,10 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn import CompoundBatchNorm2d
+from longtail.nn.backends.base import Mixture, Options
+from longtail.nn.backends.cpu import operator
+from longtail.nn.backends.cpu.kernel import CpuBackend
+from longtail.nn.backends.cpu.library import load
+from longtail.nn.backends.dispatch import choose_backend
+from longtail.nn.backends.eager import EagerBackend
 from longtail.nn.functional import MixtureStatistics, compound_batch_norm, split_batch_norm
-from longtail.nn.functional.options import Mixture, Options
-from longtail.nn.kernels import autograd, mixture_norm
-from longtail.nn.kernels.library import load
+from tests.support.plain_reading import plain
 
 pytestmark = pytest.mark.skipif(load() is None, reason="the kernels are turned off or were not built")
 
@@ -26,11 +30,14 @@ SHAPES = [
     (5, 40, 3),
 ]
 LAYOUTS = ["channels_last", "contiguous"]
+STATISTICS = ["batch", "running", "updated"]
 
 
 def problem(shape: tuple[int, ...], components: int, scale: float = 1.0) -> dict[str, Any]:
+    """Components near enough to each other, for the number of channels, that points are shared among them."""
     generator = torch.Generator().manual_seed(sum(shape) + components)
     rows = (components, shape[1])
+    spread = shape[1] ** -0.5
 
     def uniform(low: float, high: float) -> Tensor:
         return torch.rand(rows, generator=generator) * (high - low) + low
@@ -39,8 +46,8 @@ def problem(shape: tuple[int, ...], components: int, scale: float = 1.0) -> dict
     return {
         "x": (torch.randn(shape, generator=generator) * 1.5 + 0.5) * scale,
         "prior": prior / prior.sum(),
-        "mean": torch.randn(rows, generator=generator) * scale,
-        "var": uniform(0.5, 1.5) * scale**2,
+        "mean": (torch.randn(rows, generator=generator) * spread + 0.5) * scale,
+        "var": (2 + uniform(-1, 1) * spread) * scale**2,
         "weight": uniform(0.5, 1.5),
         "bias": torch.randn(rows, generator=generator),
     }
@@ -52,6 +59,12 @@ def lay_out(x: Tensor, layout: str) -> Tensor:
     return x.contiguous()
 
 
+def _normalise(given: dict[str, Any], dtype: torch.dtype, **options: Any) -> tuple[Tensor, MixtureStatistics]:
+    tensors = {name: tensor.to(dtype) for name, tensor in given.items() if name != "groups"}
+    groups = {"groups": given["groups"]} if "groups" in given else {}
+    return split_batch_norm(**groups, **tensors, **options) if groups else compound_batch_norm(**tensors, **options)
+
+
 def run(given: dict[str, Any], layout: str, dtype: torch.dtype, **options: Any) -> dict[str, Tensor]:
     """Everything that comes of a step, by the kernel in float32 and by the eager path in float64."""
     tensors = {name: tensor.to(dtype, copy=True) for name, tensor in given.items() if name != "groups"}
@@ -61,7 +74,8 @@ def run(given: dict[str, Any], layout: str, dtype: torch.dtype, **options: Any) 
         y, new = split_batch_norm(x, given["groups"], **tensors, **options)
     else:
         y, new = compound_batch_norm(x, **tensors, **options)
-    assert ("Fused" in type(y.grad_fn).__name__) == (dtype == torch.float32)
+    node: Any = y.grad_fn
+    assert node.backend is (CpuBackend if dtype == torch.float32 else EagerBackend)
     direction = torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).to(dtype)
     y.backward(direction)
     assert x.grad is not None
@@ -80,31 +94,41 @@ def assert_equal(given: dict[str, Any], layout: str = "channels_last", tolerance
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("mode", ["batch", "running", "eval"])
-def test_equals_the_eager_path_at_odd_sizes(shape: tuple[int, ...], layout: str, mode: str) -> None:
+@pytest.mark.parametrize("mode", [*STATISTICS, "eval"])
+def test_equals_the_eager_backend_at_odd_sizes(shape: tuple[int, ...], layout: str, mode: str) -> None:
     options: dict[str, Any] = {
         "training": mode != "eval",
-        "statistics": "running" if mode == "running" else "batch",
+        "statistics": "batch" if mode == "eval" else mode,
         "momentum": 0.3,
+        "detach_responsibilities": False,
     }
-    assert_equal(problem(shape, 3), layout, temperature=float(shape[1]), **options)
+    assert_equal(problem(shape, 3), layout, **options)
 
 
 @pytest.mark.parametrize("components", range(1, 9))
-@pytest.mark.parametrize("statistics", ["batch", "running"])
-@pytest.mark.parametrize(("temperature", "detach"), [(1.0, False), (5.0, False), (5.0, True)])
-def test_equals_the_eager_path_for_each_number_of_components(
-    components: int, statistics: str, temperature: float, detach: bool
-) -> None:
+@pytest.mark.parametrize("statistics", STATISTICS)
+@pytest.mark.parametrize("detach", [False, True])
+def test_equals_the_eager_backend_for_each_number_of_components(components: int, statistics: str, detach: bool) -> None:
     given = problem((13, 10, 3, 3), components)
-    options: dict[str, Any] = {"temperature": temperature, "detach_responsibilities": detach}
-    assert_equal(given, training=True, statistics=statistics, **options)
+    assert_equal(given, training=True, statistics=statistics, detach_responsibilities=detach)
 
 
-@pytest.mark.parametrize("statistics", ["batch", "running"])
+@pytest.mark.parametrize("statistics", STATISTICS)
+@pytest.mark.parametrize("min_mass", [0.0, 2.0])
+@pytest.mark.parametrize("running_variance", ["sample", "population"])
+def test_accumulates_as_the_eager_backend_does(statistics: str, min_mass: float, running_variance: str) -> None:
+    given = problem((9, 16, 5, 5), 4)
+    given["mean"][2] = 1e3  # nothing is near it
+    options: dict[str, Any] = {"statistics": statistics, "min_mass": min_mass, "running_variance": running_variance}
+    assert_equal(given, training=True, momentum=0.3, **options)
+    given["groups"] = torch.arange(9) % 3
+    assert_equal(given, momentum=0.3, **options)
+
+
+@pytest.mark.parametrize("statistics", STATISTICS)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(7, 16, 4, 4), (33, 5, 1, 1), (6, 3, 40, 5)])
-def test_split_path_equals_the_eager_path_with_groups_that_are_empty(
+def test_split_path_equals_the_eager_backend_with_groups_that_are_empty(
     shape: tuple[int, ...], layout: str, statistics: str
 ) -> None:
     given = problem(shape, 4)
@@ -112,31 +136,53 @@ def test_split_path_equals_the_eager_path_with_groups_that_are_empty(
     assert_equal(given, layout, statistics=statistics, momentum=0.3)
 
 
-def test_a_group_that_does_not_exist_gives_zeros_as_in_the_eager_path() -> None:
+def test_a_group_that_does_not_exist_gives_zeros_as_in_the_eager_backend() -> None:
     given = problem((4, 8, 3, 3), 2)
     given["groups"] = torch.tensor([0, 5, 1, -1])
     assert_equal(given)
     assert not run(given, "channels_last", torch.float32)["y"][1].any()
 
 
-@pytest.mark.parametrize("statistics", ["batch", "running"])
+@pytest.mark.parametrize("statistics", STATISTICS)
 @pytest.mark.parametrize("scale", [1e4, 1e-6])
-def test_equals_the_eager_path_at_any_scale(scale: float, statistics: str) -> None:
+def test_equals_the_eager_backend_at_any_scale(scale: float, statistics: str) -> None:
     given = problem((9, 16, 5, 5), 4, scale)
-    assert_equal(given, training=True, statistics=statistics, temperature=16.0, eps=1e-5 * scale**2)
+    assert_equal(given, training=True, statistics=statistics, eps=1e-5 * scale**2)
 
 
 def test_a_small_variance_beside_a_large_mean_is_kept() -> None:
     given = problem((16, 16, 8, 8), 2)
     given["x"] += 1e4
     given["mean"] += 1e4
-    assert_equal(given, training=True, temperature=16.0, tolerance=2e-3, momentum=1.0)
+    assert_equal(given, training=True, tolerance=2e-3, momentum=1.0)
+
+
+@pytest.mark.parametrize("deviations", [100.0, 1000.0])
+@pytest.mark.parametrize("components", [1, 3])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("backend", [CpuBackend, EagerBackend])
+def test_the_variance_of_a_batch_far_from_the_running_mean_is_kept(
+    deviations: float, components: int, split: bool, backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if backend is EagerBackend:
+        monkeypatch.setattr("longtail.nn.backends.cpu.kernel.takes", lambda *_: False)
+    given = problem((16, 8, 12, 12), components)
+    given["x"] += deviations * given["var"].max().sqrt()
+    if split:
+        given["groups"] = torch.arange(16) % components
+    options: dict[str, Any] = {"statistics": "running", "momentum": 1.0} | ({} if split else {"training": True})
+    y, new = _normalise(given, torch.float32, **options)
+    assert y.grad_fn is None
+    _, exact = _normalise(given, torch.float64, **options)
+    moved = (exact.var != given["var"]).all(1)
+    assert moved.any()
+    torch.testing.assert_close(new.var[moved].double(), exact.var[moved], rtol=1e-3, atol=0)
 
 
 def test_a_component_without_mass_keeps_its_statistics() -> None:
     given = problem((9, 16, 5, 5), 3)
     given["mean"][1] = 1e3
-    assert_equal(given, training=True)
+    assert_equal(given, training=True, detach_responsibilities=False)
     assert torch.equal(run(given, "contiguous", torch.float32, training=True)["mean"][1], given["mean"][1])
 
 
@@ -197,17 +243,17 @@ def three_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("statistics", ["batch", "running"])
+@pytest.mark.parametrize("statistics", STATISTICS)
 @pytest.mark.usefixtures("three_threads")
 def test_several_threads_give_the_same(layout: str, statistics: str) -> None:
     given = problem((31, 24, 15, 13), 4)
-    assert_equal(given, layout, training=True, statistics=statistics, temperature=24.0)
+    assert_equal(given, layout, training=True, statistics=statistics)
     assert_equal(given | {"groups": torch.arange(31) % 4}, layout, statistics=statistics)
 
 
 def test_a_layer_updates_its_buffers_in_place_as_the_pure_function_says() -> None:
     torch.manual_seed(0)
-    norm = CompoundBatchNorm2d(8, 3, component_init="random", momentum=None)
+    norm = CompoundBatchNorm2d(8, 3, reading=plain(component_init="random"), affine=False, momentum=None)
     for step in range(1, 4):
         x = torch.randn(6, 8, 4, 4)
         old = [norm.prior.clone(), norm.running_mean.clone(), norm.running_var.clone()]
@@ -219,35 +265,46 @@ def test_a_layer_updates_its_buffers_in_place_as_the_pure_function_says() -> Non
         assert norm.num_batches_tracked == step
 
 
-def takes(x: Tensor, components: int = 3, dtype: torch.dtype = torch.float32) -> bool:
+EVAL = Options(False, "running", 1e-5, True, 2.0, True)
+
+
+def chosen(x: Tensor, components: int = 3, dtype: torch.dtype = torch.float32) -> Any:
     rows = torch.zeros(components, x.shape[1], dtype=dtype)
-    return mixture_norm.takes(x, Mixture(rows[:, 0], rows, rows, rows, None))
+    return choose_backend(x, Mixture(rows[:, 0], rows, rows, rows, None), EVAL)
 
 
-def test_what_there_is_no_kernel_for_takes_the_eager_path() -> None:
+def test_what_there_is_no_kernel_for_takes_the_eager_backend() -> None:
     x = torch.zeros(2, 4, 3, 3)
-    assert takes(x)
-    assert takes(x, components=8)
-    assert not takes(x, components=9)
-    assert not takes(x.double())
-    assert not takes(x.bfloat16())
-    assert not takes(x, dtype=torch.float64)
-    assert not takes(x[:0])
-    assert not takes(x.to("meta"))
+    assert chosen(x) is CpuBackend
+    assert chosen(x, components=8) is CpuBackend
+    for other in (x.double(), x.bfloat16(), x[:0], x.to("meta")):
+        assert chosen(other) is EagerBackend
+    assert chosen(x, components=9) is EagerBackend
+    assert chosen(x, dtype=torch.float64) is EagerBackend
 
 
-@pytest.mark.parametrize(("training", "batch_statistics"), [(True, True), (True, False), (False, False)])
+@pytest.mark.parametrize(
+    ("training", "statistics"), [(True, "batch"), (True, "running"), (True, "updated"), (False, "running")]
+)
 @pytest.mark.parametrize("split", [True, False])
-def test_the_operator_is_registered_as_torch_wants_it(training: bool, batch_statistics: bool, split: bool) -> None:
+def test_the_operator_is_registered_as_torch_wants_it(training: bool, statistics: str, split: bool) -> None:
     given = problem((4, 8, 3, 3), 2)
     x, prior, mean, var, weight, bias = given.values()
     groups = torch.tensor([0, 1, 1, 0]) if split else None
-    arguments = (x.requires_grad_(), weight.requires_grad_(), bias.requires_grad_(), groups, prior, mean, var)
-    settings = (training or split, batch_statistics, 1e-5, 1.0, split, 2.0, True)
-    # The second result is scratch space in part: only its shape can be compared.
+    affine = weight.requires_grad_(), bias.requires_grad_()
+    # The last result is scratch space in part: only its shape can be compared.
     torch.library.opcheck(
-        autograd.mixture_norm,
-        arguments + settings,
+        operator.mixture_norm,
+        (x.requires_grad_(), groups, prior, mean, var, *affine, torch.tensor(0.1)),
+        {
+            "training": training or split,
+            "statistics": statistics,
+            "eps": 1e-5,
+            "detach_responsibilities": split,
+            "min_mass": 2.0,
+            "sample_variance": True,
+            "keep": True,
+        },
         test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
     )
 
@@ -276,7 +333,8 @@ def test_a_compiled_graph_has_the_operator_and_an_exported_one_plain_operations(
 def test_eval_keeps_no_responsibilities() -> None:
     given = problem((4, 16, 8, 8), 4)
     x, prior, mean, var, weight, bias = given.values()
-    options = Options(False, False, 1e-5, 1.0, False, 2.0, False, None)
     mixture = Mixture(prior, mean, var, weight, bias)
-    _, kept, _ = mixture_norm.forward(x, None, mixture, options, keep_weights=False)
+    _, new, (_, kept, *_) = CpuBackend.forward(x, None, mixture, EVAL, 0.0, keep=False, out=None)
+    assert new is None
+    assert kept is not None
     assert kept.numel() < x.numel() // 16 * 4

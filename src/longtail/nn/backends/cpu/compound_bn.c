@@ -1,9 +1,9 @@
-/* Compound batch normalization, fused: see longtail.nn.functional.mixture_norm for the maths and its symbols.
+/* Compound batch normalization, fused: see longtail.nn.backends.eager for the maths and its symbols.
 
    Each pass works through the points in blocks of rows that stay in the first cache: a block is read once, and all that
-   is to be known of it is computed before the next. Training on the batch's statistics takes two passes over the input
-   forward and two backward, everything else one. The points are centred at the mean of a sample of rows: any shift near
-   the data serves, and a sample saves a pass.
+   is to be known of it is computed before the next. Where the batch's moments have a share in what normalises, it takes
+   two passes over the input forward and two backward, everywhere else one. While training the points are centred at the
+   mean of a sample of rows: any shift near the data keeps its variance, and a sample saves a pass.
 
    Chunks of rows are handed to the threads of the OpenMP runtime that torch has loaded: two pools would fight for the
    cores. Sums are kept a chunk and added in order, so that a result depends on the number of threads alone. */
@@ -21,7 +21,7 @@ int longtail_forward(const struct forward *f, int steps) {
     const long components = f->shape.components, channels = f->shape.channels;
     struct job job = {.forward = f};
     int result = DONE;
-    if ((steps & SHIFT) && f->batch_statistics) sample_rows(f, f->moments);
+    if ((steps & SHIFT) && f->training) sample_rows(f, f->moments);
     if (!(steps & (ESTIMATE | FINISH))) return DONE;
     if (!make_job(&job, f->shape)) return NO_MEMORY;
     if (steps & ESTIMATE) {
@@ -33,7 +33,7 @@ int longtail_forward(const struct forward *f, int steps) {
     if ((steps & FINISH) && f->training) {
         finish_moments(f);
         result = accumulate(f);
-        if (f->batch_statistics) {
+        if (f->statistics != RUNNING) {
             set_shift(&job, f->state);
             set_affine(&job);
             run_chunks(apply_chunk, &job, job.chunks, (int)f->shape.threads);
@@ -45,12 +45,12 @@ int longtail_forward(const struct forward *f, int steps) {
 
 int longtail_backward(const struct backward *b, int steps) {
     const long size = b->shape.components * b->shape.channels;
-    const int threads = (int)b->shape.threads;
+    const int threads = (int)b->shape.threads, batch = b->statistics != RUNNING;
     float *r0 = b->sums, *r1 = r0 + size;
     struct job job = {.backward = b};
     if (!make_job(&job, b->shape)) return NO_MEMORY;
     set_shift(&job, b->state);
-    job.with_sums = (steps & SUMS) && (steps & INPUT) && !b->batch_statistics;
+    job.with_sums = (steps & SUMS) && (steps & INPUT) && !batch;
     if ((steps & SUMS) && !job.with_sums) {
         run_chunks(gradient_sums_chunk, &job, job.chunks, threads);
         collect(&job, r0, r1, NULL);
@@ -63,8 +63,8 @@ int longtail_backward(const struct backward *b, int steps) {
         }
         set_gradient(&job, g, g + size);
         free(g);
-        run_chunks(b->through_weights ? (b->batch_statistics ? through_batch_chunk : through_running_chunk)
-                                      : (b->batch_statistics ? detached_batch_chunk : detached_running_chunk),
+        run_chunks(b->through_weights ? (batch ? through_batch_chunk : through_running_chunk)
+                                      : (batch ? detached_batch_chunk : detached_running_chunk),
                    &job, job.chunks, threads);
         if (job.with_sums) collect(&job, r0, r1, NULL);
     }

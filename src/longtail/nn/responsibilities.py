@@ -17,12 +17,10 @@ import torch
 from torch import Tensor
 
 
-def responsibilities(
-    x: Tensor, prior: Tensor, mean: Tensor, var: Tensor, *, eps: float, temperature: float = 1.0
-) -> Tensor:
+def responsibilities(x: Tensor, prior: Tensor, mean: Tensor, var: Tensor, *, eps: float) -> Tensor:
     """The probability of each point under each component (E-step), in the log domain.
 
-    w_ij = softmax_j( log τ_j + log N(x_i; μ_j, σ²_j + eps) / temperature )
+    w_ij = softmax_j( log τ_j + log N(x_i; μ_j, σ²_j + eps) )
 
     Args:
         x: points, (N, D).
@@ -30,8 +28,6 @@ def responsibilities(
         mean: μ, (M, D).
         var: σ², (M, D).
         eps: added to the variance, as where it normalises.
-        temperature: divides the log-density. 1 is the paper's. D-dimensional densities make w nearly one-hot;
-            D, the number of channels, compares mean log-densities instead (a departure from the paper).
 
     Returns:
         w, (N, M), float32 or float64, rows summing to 1.
@@ -44,7 +40,7 @@ def responsibilities(
     """
     x = x.to(accumulation_dtype(x))
     shift = (prior @ mean).to(x.dtype)
-    density = log_density(prior, mean - shift, var, eps=eps, temperature=temperature)
+    density = log_density(prior, mean - shift, var, eps=eps)
     centred = x - shift
     return weigh(centred, centred.square(), density).T
 
@@ -78,21 +74,21 @@ def accumulation_dtype(x: Tensor) -> torch.dtype:
 
 
 class LogDensity(NamedTuple):
-    """log τ_j + log N(x; μ_j, σ²_j + eps) / T = constant + linear · x + quadratic · x², for each component j."""
+    """log τ_j + log N(x; μ_j, σ²_j + eps) = constant + linear · x + quadratic · x², for each component j."""
 
     constant: Tensor  # (M, 1)
     linear: Tensor  # (M, D)
     quadratic: Tensor  # (M, D)
 
 
-def log_density(prior: Tensor, mean: Tensor, var: Tensor, *, eps: float, temperature: float) -> LogDensity:
+def log_density(prior: Tensor, mean: Tensor, var: Tensor, *, eps: float) -> LogDensity:
     """The coefficients of the log-weights; `mean` is taken from the shift."""
     precision = 1 / (var + eps)
     exponent = (precision.log() - mean.square() * precision).sum(1)
     return LogDensity(
-        constant=(prior.log() + 0.5 / temperature * exponent)[:, None],
-        linear=mean * precision / temperature,
-        quadratic=-0.5 / temperature * precision,
+        constant=(prior.log() + 0.5 * exponent)[:, None],
+        linear=mean * precision,
+        quadratic=-0.5 * precision,
     )
 
 

@@ -24,6 +24,16 @@ static void sample_rows(const struct forward *f, float *sum) {
         else
             for (long d = 0; d < channels; d++) sum[d] += x[d * stride];
     }
+    for (long d = 0; d < channels; d++) { /* what is not a number must not reach the points beside it */
+        if (isfinite(sum[d])) continue;
+        sum[d] = 0;
+        for (long k = 0; k < count; k++) {
+            const long row = points * k / count;
+            const float value = f->planes ? f->x[(row / positions * channels + d) * positions + row % positions]
+                                          : f->x[row * channels + d];
+            if (isfinite(value)) sum[d] += value;
+        }
+    }
     sum[channels] = (float)count;
 }
 
@@ -48,14 +58,13 @@ static void set_density(struct job *job) {
     float *shift = f->state, *linear = STATE_ROW(f->state, f->shape, LINEAR);
     float *quadratic = STATE_ROW(f->state, f->shape, QUADRATIC), *mean = STATE_ROW(f->state, f->shape, MEAN);
     float *inverse = STATE_ROW(f->state, f->shape, INVERSE);
-    if (f->batch_statistics) {
-        const float count = f->moments[channels];
-        for (long d = 0; d < channels; d++) shift[d] = f->moments[d] / (count < 1 ? 1 : count);
-    } else
-        for (long d = 0; d < channels; d++) {
-            shift[d] = 0;
-            for (long j = 0; j < components; j++) shift[d] += f->prior[j] * f->mean[j * channels + d];
-        }
+    for (long d = 0; d < channels; d++) {
+        shift[d] = 0;
+        if (f->training) shift[d] = f->moments[d] / (f->moments[channels] < 1 ? 1 : f->moments[channels]);
+        if (f->training && isfinite(shift[d])) continue;
+        shift[d] = 0;
+        for (long j = 0; j < components; j++) shift[d] += f->prior[j] * f->mean[j * channels + d];
+    }
     for (long j = 0; j < components; j++) {
         double exponent = 0;
         for (long d = 0; d < channels; d++) {
@@ -63,69 +72,86 @@ static void set_density(struct job *job) {
             const float precision = 1 / (f->var[k] + f->eps);
             mean[k] = f->mean[k] - shift[d];
             inverse[k] = sqrtf(precision);
-            linear[k] = mean[k] * precision / f->temperature;
-            quadratic[k] = -0.5f / f->temperature * precision;
+            linear[k] = mean[k] * precision;
+            quadratic[k] = -0.5f * precision;
             if (!f->groups) exponent += logf(precision) - mean[k] * mean[k] * precision;
         }
-        job->constant[j] = logf(f->prior[j]) + (float)(0.5 / f->temperature * exponent);
+        job->constant[j] = logf(f->prior[j]) + (float)(0.5 * exponent);
     }
     set_shift(job, shift);
     pack(job, job->density, 2, 0, linear, 1);
     pack(job, job->density, 2, 1, quadratic, 1);
-    if (!f->batch_statistics) set_affine(job);
+    if (f->statistics == RUNNING) set_affine(job);
 }
 
 static float lerp(float a, float b, float t) { return t < 0.5f ? a + t * (b - a) : b - (b - a) * (1 - t); }
 
-/* Fold the batch's moments into the statistics of the components that have mass in it: as `_accumulate` in
-   longtail.nn.functional.compound_batch_norm. */
+/* Whether a component has the mass in the batch for moments of its own; NaN spoils the whole batch, as in batch norm. */
+static int is_live(const struct forward *f, float mass) { return !(mass < f->min_mass) && mass != 0; }
+
+/* What turns the batch's variance into the one that is accumulated; `points` is how many it was taken over. */
+static float variance_factor(const struct forward *f, float points) {
+    return f->sample_variance ? points / (points - 1 < 1 ? 1 : points - 1) : 1;
+}
+
+/* Fold the batch's moments into the statistics of the components that have mass in it: as `accumulate` in
+   longtail.nn.backends.base, with which the tests compare it. */
 static int accumulate(const struct forward *f) {
     const long components = f->shape.components, channels = f->shape.channels, size = components * channels;
     const float *mass = f->moments, *mean = mass + components, *var = mean + size;
     int accepted = 1;
     for (long k = 0; k < size; k++) accepted &= isfinite(mean[k]) && isfinite(var[k]);
-    float rest = 1, points = 0, alive = 0;
+    float rest = 1, points = 0, moved = 0;
     for (long j = 0; j < components; j++) {
         points += mass[j];
-        if (mass[j] >= f->min_mass)
-            alive += mass[j];
+        if (is_live(f, mass[j]) || f->min_mass == 0)
+            moved += mass[j];
         else
             rest -= f->prior[j];
     }
-    if (alive < f->min_mass) alive = f->min_mass;
+    if (moved < FLT_MIN) moved = FLT_MIN;
     for (long j = 0; j < components; j++) {
-        const int take = accepted && mass[j] >= f->min_mass;
-        const float n = f->groups ? mass[j] : points, sample = n / (n - 1 < 1 ? 1 : n - 1);
-        f->new_prior[j] = take && !f->groups ? lerp(f->prior[j], rest * mass[j] / alive, f->momentum) : f->prior[j];
+        const int live = accepted && is_live(f, mass[j]), move = accepted && !f->groups && (live || f->min_mass == 0);
+        const float factor = variance_factor(f, f->groups ? mass[j] : points);
+        f->new_prior[j] = move ? lerp(f->prior[j], rest * mass[j] / moved, f->momentum) : f->prior[j];
         for (long k = j * channels; k < (j + 1) * channels; k++) {
-            f->new_mean[k] = take ? lerp(f->mean[k], mean[k], f->momentum) : f->mean[k];
-            f->new_var[k] = take ? lerp(f->var[k], var[k] * sample, f->momentum) : f->var[k];
+            f->new_mean[k] = live ? lerp(f->mean[k], mean[k], f->momentum) : f->mean[k];
+            f->new_var[k] = live ? lerp(f->var[k], var[k] * factor, f->momentum) : f->var[k];
         }
     }
     return accepted ? DONE : REFUSED;
 }
 
-/* Sums to moments; those of the components with mass become what normalises. */
+/* Sums to moments; for the components with mass also what normalises, unless that is what came in. */
 static void finish_moments(const struct forward *f) {
     const long components = f->shape.components, channels = f->shape.channels;
     float *mass = f->moments, *first = mass + components, *second = first + components * channels;
     float *mean = STATE_ROW(f->state, f->shape, MEAN), *inverse = STATE_ROW(f->state, f->shape, INVERSE);
+    float *batch_mean = STATE_ROW(f->state, f->shape, BATCH_MEAN), *batch_var = STATE_ROW(f->state, f->shape, BATCH_VAR);
+    float *shares = STATE_ROW(f->state, f->shape, SHARES);
+    const float share = f->statistics == UPDATED ? f->momentum : f->statistics == BATCH;
+    float points = 0;
+    for (long j = 0; j < components; j++) points += mass[j];
     for (long j = 0; j < components; j++) {
         const float per_point = 1 / (mass[j] < FLT_MIN ? FLT_MIN : mass[j]);
-        const int live = !(mass[j] < f->min_mass); /* NaN spoils the whole batch, as it does in batch norm */
+        const int live = is_live(f, mass[j]);
+        const float factor = f->statistics == UPDATED ? variance_factor(f, f->groups ? mass[j] : points) : 1;
+        shares[j] = live ? share * per_point : 0;
+        shares[components + j] = shares[j] * factor;
         for (long d = 0; d < channels; d++) {
             const long k = j * channels + d;
             const float centred = first[k] * per_point, spread = second[k] * per_point - centred * centred;
             const float var = spread < 0 ? 0 : spread;
-            if (f->batch_statistics && live) {
-                mean[k] = centred;
-                inverse[k] = 1 / sqrtf(var + f->eps);
+            batch_mean[k] = centred;
+            batch_var[k] = var;
+            if (f->statistics != RUNNING && live) {
+                mean[k] = lerp(mean[k], centred, share);
+                inverse[k] = 1 / sqrtf(lerp(f->var[k], var * factor, share) + f->eps);
             }
             first[k] = centred + f->state[d];
             second[k] = var;
         }
     }
-    memcpy(STATE_ROW(f->state, f->shape, MASS), mass, (size_t)components * sizeof(float));
 }
 
 /* G0, G1, G2 and all that the gradient of the input takes; `sums` are R0 and R1 over all ranks. */
@@ -133,23 +159,24 @@ static void set_gradient(struct job *job, float *g1, float *g2) {
     const struct backward *b = job->backward;
     const long components = b->shape.components, channels = b->shape.channels;
     const float *scale = STATE_ROW(b->state, b->shape, SCALE), *mean = STATE_ROW(b->state, b->shape, MEAN);
-    const float *inverse = STATE_ROW(b->state, b->shape, INVERSE), *mass = STATE_ROW(b->state, b->shape, MASS);
+    const float *inverse = STATE_ROW(b->state, b->shape, INVERSE), *shares = STATE_ROW(b->state, b->shape, SHARES);
+    const float *batch_mean = STATE_ROW(b->state, b->shape, BATCH_MEAN);
+    const float *batch_var = STATE_ROW(b->state, b->shape, BATCH_VAR);
+    const int batch = b->statistics != RUNNING;
     for (long j = 0; j < components; j++) {
-        const int live = b->batch_statistics && !(mass[j] < b->min_mass);
-        const float per_point = live ? 1 / mass[j] : 0;
         double constant = 0;
-        for (long d = 0; d < channels && b->batch_statistics; d++) {
+        for (long d = 0; d < channels && batch; d++) {
             const long k = j * channels + d;
-            const float r0 = b->sums[k], r1 = b->sums[components * channels + k], i = inverse[k];
-            const float grad_mean = -scale[k] * r0 * per_point;
-            g2[k] = -0.5f * (b->weight ? b->weight[k] : 1) * (r1 - mean[k] * r0) * i * i * i * per_point;
-            g1[k] = grad_mean - 2 * mean[k] * g2[k];
-            constant -= grad_mean * mean[k] + g2[k] * (1 / (i * i) - b->eps - mean[k] * mean[k]);
+            const float r0 = b->sums[k], r1 = b->sums[components * channels + k], i = inverse[k], m = batch_mean[k];
+            const float grad_mean = -scale[k] * r0 * shares[j];
+            g2[k] = -0.5f * (b->weight ? b->weight[k] : 1) * (r1 - mean[k] * r0) * i * i * i * shares[components + j];
+            g1[k] = grad_mean - 2 * m * g2[k];
+            constant -= grad_mean * m + g2[k] * (batch_var[k] - m * m);
         }
         job->constant[j] = (float)constant;
     }
     pack(job, job->to_input, 5, 0, scale, 1);
-    if (b->batch_statistics) {
+    if (batch) {
         pack(job, job->to_input, 5, 1, g2, 2);
         pack(job, job->to_input, 5, 2, g1, 1);
     }
@@ -158,7 +185,7 @@ static void set_gradient(struct job *job, float *g1, float *g2) {
     pack(job, job->to_input, 5, 4, STATE_ROW(b->state, b->shape, LINEAR), 1);
     pack(job, job->to_weights, 4, 0, scale, 1);
     pack(job, job->to_weights, 4, 1, STATE_ROW(b->state, b->shape, OFFSET), 1);
-    if (b->batch_statistics) {
+    if (batch) {
         pack(job, job->to_weights, 4, 2, g1, 1);
         pack(job, job->to_weights, 4, 3, g2, 1);
     }

@@ -37,7 +37,7 @@ INLINE void estimate(const int M, const int hard, const struct job *job, int chu
                 add_mass(M, rows, w, job->rows, mass);
             weighted_sums(M, rows, x, NULL, ld, 0, width, job->shift, w, job->rows, sums + 2 * j * VL, step);
         }
-        if (f->batch_statistics) continue;
+        if (f->statistics != RUNNING) continue;
         float *y = target(job, f->y, (int)f->planes, row, out, &ldy);
         if (absent)
             for (long i = 0; i < rows; i++) memset(y + i * ldy, 0, (size_t)width * sizeof(float));

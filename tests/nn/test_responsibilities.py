@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import multivariate_normal
 from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
@@ -46,17 +45,6 @@ def test_one_m_step_equals_sklearns() -> None:
     np.testing.assert_allclose(new_var.numpy(), model.covariances_, rtol=1e-7)
 
 
-def test_temperature_divides_the_log_density_and_leaves_the_prior() -> None:
-    prior, mean, var = mixture(3, 5)
-    x = torch.randn(20, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
-    log_density = np.stack([multivariate_normal(m, np.diag(v)).logpdf(x) for m, v in zip(mean, var, strict=True)], 1)
-    logits = np.log(prior.numpy()) + log_density / 5
-    expected = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    np.testing.assert_allclose(responsibilities(x, prior, mean, var, eps=0.0, temperature=5.0).numpy(), expected)
-    flat = responsibilities(x, prior, mean, var, eps=0.0, temperature=1e12)
-    np.testing.assert_allclose(flat.numpy(), prior.expand(20, 3).numpy(), atol=1e-9)
-
-
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e4])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_rows_sum_to_one_whatever_comes_in(scale: float, dtype: torch.dtype) -> None:
@@ -88,22 +76,3 @@ def test_a_component_without_mass_has_finite_moments() -> None:
     torch.testing.assert_close(mean[1], x.mean(0))
     torch.testing.assert_close(var[0], x.var(0, correction=0))
     assert not var[1].any()
-
-
-@pytest.mark.parametrize(("relative_temperature", "merges"), [(1.5, True), (0.5, False)])
-def test_components_merge_above_the_largest_eigenvalue_of_the_correlations(
-    relative_temperature: float, merges: bool
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2048, 4, generator=generator) @ torch.randn(4, 32, generator=generator)
-    x += torch.randn(2048, 32, generator=generator)
-    x = (x - x.mean(0)) / x.std(0)
-    largest = float(np.linalg.eigvalsh(np.corrcoef(x.T)).max())
-    prior, mean, var = torch.full((3,), 1 / 3), torch.randn(3, 32, generator=generator), torch.ones(3, 32)
-    for _ in range(150):
-        w = responsibilities(x, prior, mean, var, eps=1e-5, temperature=relative_temperature * largest)
-        mass, mean, var = mixture_moments(x, w)
-        prior = mass / mass.sum()
-    apart = torch.cdist(mean, mean).max() / 32**0.5
-    assert (apart < 1e-3) == merges
-    assert (apart > 0.1) != merges

@@ -7,6 +7,9 @@ from typing import ClassVar
 SHIFT, ESTIMATE, FINISH = 1, 2, 4
 SUMS, INPUT = 1, 2
 
+# What normalises, by its name in `Reading`.
+STATISTICS = {"running": 0, "batch": 1, "updated": 2}
+
 # What a pass returns.
 NO_MEMORY, DONE, REFUSED = 0, 1, 2
 
@@ -35,8 +38,8 @@ class Forward(ctypes.Structure):
         *_SHAPE,
         *_pointers("x", "y", "w", "groups", "prior", "mean", "var", "weight", "bias", "state", "moments"),
         *_pointers("new_prior", "new_mean", "new_var"),
-        *_integers("planes", "training", "batch_statistics", "relu"),
-        *_floats("eps", "temperature", "momentum", "min_mass"),
+        *_integers("planes", "training", "statistics", "sample_variance", "relu"),
+        *_floats("eps", "momentum", "min_mass"),
     ]
 
 
@@ -46,6 +49,5 @@ class Backward(ctypes.Structure):
     _fields_: ClassVar[_Fields] = [
         *_SHAPE,
         *_pointers("x", "grad", "y", "grad_x", "w", "groups", "weight", "state", "sums", "grad_weight", "grad_bias"),
-        *_integers("planes", "grad_planes", "batch_statistics", "through_weights"),
-        *_floats("eps", "min_mass"),
+        *_integers("planes", "grad_planes", "statistics", "through_weights"),
     ]

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from longtail.nn import CompoundBatchNorm1d, CompoundBatchNorm2d, CompoundBatchNorm3d, split_path
-from longtail.nn.kernels.library import load
+from longtail.nn.backends.cpu.kernel import CpuBackend
+from longtail.nn.backends.cpu.library import load
+from tests.support.plain_reading import plain
 
 pytestmark = pytest.mark.skipif(load() is None, reason="the kernels are turned off or were not built")
 
@@ -17,11 +19,12 @@ SHAPES = [(1, 3, 5, 5), (63, 50, 1, 1), (2, 2048, 2, 3), (9, 16, 9, 7), (70, 24)
 COMPONENTS = 3
 
 
-def outcome(x: Tensor, layout: str, mode: str, *, fused: bool, dtype: torch.dtype, **options: Any) -> dict[str, Tensor]:
+def outcome(x: Tensor, layout: str, mode: str, *, fused: bool, dtype: torch.dtype, **fields: Any) -> dict[str, Tensor]:
     """Everything that comes of a step of a layer with its ReLU within, or behind it."""
     torch.manual_seed(0)
-    settings = {"component_init": "random", "temperature": "channels", **options}
-    norm = LAYERS[x.dim()](x.shape[1], COMPONENTS, activation="relu" if fused else None, **settings)
+    reading = plain(component_init="random", **fields)
+    norm = LAYERS[x.dim()](x.shape[1], COMPONENTS, activation="relu" if fused else None, reading=reading)
+    norm.running_mean *= x.shape[1] ** -0.5
     norm = norm.to(dtype).train(mode != "eval")
     x = x.to(dtype)
     x = (x.movedim(1, -1).contiguous().movedim(-1, 1) if layout == "channels_last" else x.clone()).requires_grad_()
@@ -32,7 +35,9 @@ def outcome(x: Tensor, layout: str, mode: str, *, fused: bool, dtype: torch.dtyp
         y = norm(x)
     if not fused:
         y = torch.relu(y)
-    assert ("Fused" in type(y.grad_fn).__name__) == (fused and dtype == torch.float32)
+    if fused and dtype == torch.float32:
+        node: Any = y.grad_fn
+        assert node.backend is CpuBackend
     assert y.stride() == x.stride()
     y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(9)).to(dtype))
     assert x.grad is not None
@@ -43,10 +48,10 @@ def outcome(x: Tensor, layout: str, mode: str, *, fused: bool, dtype: torch.dtyp
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("layout", ["channels_last", "contiguous"])
-@pytest.mark.parametrize("mode", ["batch", "running", "split", "eval"])
+@pytest.mark.parametrize("mode", ["batch", "running", "updated", "split", "eval"])
 def test_equals_relu_behind_the_layer_to_the_bit(shape: tuple[int, ...], layout: str, mode: str) -> None:
     x = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    statistics = "running" if mode == "running" else "batch"
+    statistics = mode if mode in ("running", "updated") else "batch"
     found, expected = (
         outcome(x, layout, mode, fused=fused, dtype=torch.float32, statistics=statistics) for fused in (True, False)
     )

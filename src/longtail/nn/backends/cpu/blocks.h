@@ -5,7 +5,7 @@
    known, and its small loops are unrolled into registers. Coefficients are packed as [width / VL][components][K][VL], so
    that one pointer walks through all K of each component; `step` is the distance from one vector of channels to the next.
    Everything is centred at `shift`. Weights are component-major: that of row i and component j is w[j * ldw + i].
-   The symbols are those of longtail.nn.functional.mixture_norm. */
+   The symbols are those of longtail.nn.backends.eager. */
 #ifndef LONGTAIL_BLOCKS_H
 #define LONGTAIL_BLOCKS_H
 

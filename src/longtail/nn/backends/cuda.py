@@ -1,8 +1,8 @@
-"""`longtail.nn.functional.mixture_norm` for CUDA, its passes over the points in Triton.
+"""The backend for CUDA: the eager one with its passes over the points in Triton.
 
-The matrix products of `mixture_norm`, each read of the input used for all components at once; what is of size (M, C)
-stays in torch. The number of components m is a constant to the compiler. Symbols are those of `mixture_norm`; points
-are rows (N, C), weights component-major (M, N).
+The matrix products of `longtail.nn.backends.eager`, each read of the input used for all components at once; what is of
+size (M, C) stays in torch. The number of components m is a constant to the compiler. Symbols are those of `eager`;
+points are rows (N, C), weights component-major (M, N).
 
 Checked in Triton's interpreter, and not yet timed on a GPU.
 """
@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from longtail.nn.functional.mixture import LogDensity
-from longtail.nn.functional.mixture_norm import Affine, Moments, Passes, as_points
+from longtail.nn.backends.eager import Affine, EagerBackend, Moments, Passes, as_points
+from longtail.nn.responsibilities import LogDensity
 
 _ROWS = 32
 _CHANNELS = 64
@@ -300,3 +300,9 @@ class TritonPasses(Passes):
     def _like_x(self, points: Tensor) -> Tensor:
         last = points.view(self.x.movedim(1, -1).shape).movedim(-1, 1)
         return last if self.x.movedim(1, -1).is_contiguous() else torch.empty_like(self.x).copy_(last)
+
+
+class CudaBackend(EagerBackend):
+    """Triton's passes; float32 on a CUDA device."""
+
+    passes = TritonPasses

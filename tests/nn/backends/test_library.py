@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from longtail.nn.kernels import library
+from longtail.nn.backends.cpu import library
 
 COMPILER = shutil.which(os.environ.get("CC", "cc"))
 
