@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks.record import append_record
 from benchmarks.speed import RESULTS
 from longtail.nn import READINGS, CompoundBatchNorm2d
-from longtail.nn.backends.cpu import kernel
+from longtail.nn.backends.cpu import backend
 from longtail.nn.backends.cpu.library import load
 from longtail.nn.functional.naive import naive_compound_batch_norm
 
@@ -69,7 +69,7 @@ def eager(layer: Layer) -> Layer:
     """The same layer with the kernels turned off."""
 
     def run(x: Tensor) -> Tensor:
-        with patch.object(kernel, "takes", return_value=False):
+        with patch.object(backend, "takes", return_value=False):
             return layer(x)
 
     return run

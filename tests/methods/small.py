@@ -14,7 +14,7 @@ TARGET = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])
 GROUPS = class_groups(4, 2, "contiguous")[TARGET]
 
 # Batch norm's statistics, and the paper's letter otherwise.
-PLAIN: dict[str, Any] = {"reading": "appendix", "norm": {"statistics": "batch", "min_mass": 2.0}}
+PLAIN: dict[str, Any] = {"reading": "appendix", "reading_settings": {"statistics": "batch", "min_mass": 2.0}}
 
 
 class Images(NamedTuple):

@@ -14,7 +14,7 @@ from tests.methods.small import COUNTS, GROUPS, PLAIN, TARGET, images, network
 
 
 def build(row: str, norm: dict[str, Any] | None = None, **settings: Any) -> CompoundBN:
-    chosen = PLAIN | {"norm": PLAIN["norm"] | (norm or {})} | settings
+    chosen = PLAIN | {"reading_settings": PLAIN["reading_settings"] | (norm or {})} | settings
     return CompoundBN(network(), COUNTS, row=row, components=2, **chosen)
 
 
@@ -78,11 +78,11 @@ ROWS: list[tuple[dict[str, Any], Composition]] = [
     ({"row": "cbn_sbn", "split_loss_weight": 0.0}, lambda model, views: both_paths(model, views, 0.0)),
     ({"row": "cbn_sbn_dpl"}, dual_path),
     (
-        {"row": "cbn_sbn_dpl", "norm": {"update_on_split": False}},
+        {"row": "cbn_sbn_dpl", "reading_settings": {"update_on_split": False}},
         lambda model, views: dual_path(model, views, split=still_split),
     ),
-    ({"row": "cbn_sbn_dpl", "norm": {"statistics": "running"}}, dual_path),
-    ({"row": "cbn_sbn_dpl", "norm": {"statistics": "updated"}}, dual_path),
+    ({"row": "cbn_sbn_dpl", "reading_settings": {"statistics": "running"}}, dual_path),
+    ({"row": "cbn_sbn_dpl", "reading_settings": {"statistics": "updated"}}, dual_path),
     ({"row": "cbn_sbn_dpl", "layers": ["stage3", "stage2.0.norm1"]}, dual_path),
 ]
 
@@ -132,9 +132,9 @@ PASSES: list[tuple[dict[str, Any], str, int]] = [
     ({"row": "cbn_sbn"}, "compound strong gradient, split strong gradient", 2),
     ({"row": "cbn_sbn", "split_loss_weight": 0.0}, "compound strong gradient, split strong", 2),
     ({"row": "cbn_sbn_dpl"}, ALL_FOUR, 4),
-    ({"row": "cbn_sbn_dpl", "norm": {"update_on_split": False}}, ALL_FOUR, 2),
+    ({"row": "cbn_sbn_dpl", "reading_settings": {"update_on_split": False}}, ALL_FOUR, 2),
     # The batch norms before stage 3 are plain ones, and are counted too.
-    ({"row": "cbn_sbn_dpl", "layers": ["stage3"], "norm": {"update_on_split": False}}, ALL_FOUR, 2),
+    ({"row": "cbn_sbn_dpl", "layers": ["stage3"], "reading_settings": {"update_on_split": False}}, ALL_FOUR, 2),
 ]
 
 

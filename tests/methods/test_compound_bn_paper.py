@@ -42,7 +42,11 @@ def as_the_paper_has_it(model: nn.Module, order: Any, lamda: float) -> nn.Module
 @pytest.mark.parametrize("reading", ["appendix", "text"])
 def test_a_whole_step_is_the_papers(reading: str, momentum: float, dtype: torch.dtype, close: float) -> None:
     # Components that start equal would hide most of it.
-    settings: dict[str, Any] = {"reading": reading, "momentum": momentum, "norm": {"component_init": "random"}}
+    settings: dict[str, Any] = {
+        "reading": reading,
+        "momentum": momentum,
+        "reading_settings": {"component_init": "random"},
+    }
     method = CompoundBN(network(), COUNTS, components=2, **settings).to(dtype)
     paper = as_the_paper_has_it(method.model, reading, lamda=1 - momentum)
     batch = small_images(dtype)

@@ -32,19 +32,21 @@ def test_components_start_apart_where_no_split_path_parts_them(reading: str, row
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("reading", READINGS)
 def test_settings_are_complete_and_build_the_same_again(row: str, reading: str) -> None:
-    built = CompoundBN(network(), COUNTS, row=row, reading=reading, layers=["stage3"], norm={"min_mass": 1.0})
+    built = CompoundBN(
+        network(), COUNTS, row=row, reading=reading, layers=["stage3"], reading_settings={"min_mass": 1.0}
+    )
     settings = built.settings()
     assert yaml.safe_load(yaml.safe_dump(settings)) == settings
     again = CompoundBN(network(), COUNTS, **settings)
     assert again.settings() == settings
     assert again.departures == built.departures
     assert [norm.reading for norm in norms(again)] == [norm.reading for norm in norms(built)]
-    assert settings["norm"].keys() | {"momentum"} == {field.name for field in dataclasses.fields(Reading)}
+    assert settings["reading_settings"].keys() | {"momentum"} == {field.name for field in dataclasses.fields(Reading)}
 
 
 def test_settings_reach_every_layer() -> None:
     norm: dict[str, Any] = {"statistics": "running", "component_init": "equal", "group_scheme": "contiguous"}
-    trained = CompoundBN(network(), COUNTS, components=3, momentum=0.25, norm=norm)
+    trained = CompoundBN(network(), COUNTS, components=3, momentum=0.25, reading_settings=norm)
     layers = norms(trained)
     assert len(layers) == 7
     for layer in layers:
@@ -85,11 +87,20 @@ def test_it_trains_a_timm_model() -> None:
         ({"row": "cbn", "split_loss_weight": 1.0}, "split_loss_weight .* needs the row .* in the row 'cbn'"),
         ({"split_loss_weight": -1.0}, "split_loss_weight must be a finite number of zero or more, got -1"),
         ({"similarity_weight": 0.0}, r"similarity_weight must be positive and finite, got 0\.0 .*row 'cbn_sbn'"),
-        ({"row": "sbn", "norm": {"update_on_split": False}}, "norm must not set update_on_split to false"),
-        ({"norm": {"temperature": 4.0}}, "norm must have keys among statistics, .*, got 'temperature'"),
-        ({"norm": {"momentum": 0.2}}, r"got 'momentum' \(give it as momentum itself\)"),
-        ({"norm": {"statistics": "both"}}, "statistics must be one of 'batch', 'running', 'updated', got 'both'"),
-        ({"norm": {"min_mass": -1.0}}, r"min_mass must be a finite number of zero or more, got -1\.0"),
+        (
+            {"row": "sbn", "reading_settings": {"update_on_split": False}},
+            "reading_settings must not set update_on_split to false",
+        ),
+        (
+            {"reading_settings": {"temperature": 4.0}},
+            "reading_settings must have keys among statistics, .*, got 'temperature'",
+        ),
+        ({"reading_settings": {"momentum": 0.2}}, r"got 'momentum' \(give it as momentum itself\)"),
+        (
+            {"reading_settings": {"statistics": "both"}},
+            "statistics must be one of 'batch', 'running', 'updated', got 'both'",
+        ),
+        ({"reading_settings": {"min_mass": -1.0}}, r"min_mass must be a finite number of zero or more, got -1\.0"),
         ({"layers": ["stage9"]}, "layers must be paths of modules with batch norms, got 'stage9'; the model has norm,"),
         ({"reading": "mine"}, "reading must be one of measured, appendix, text, got 'mine'"),
         ({"momentum": 2.0}, r"momentum must be None or between 0 and 1, got 2\.0"),
@@ -114,7 +125,7 @@ def test_the_papers_letter_is_one_argument_away(reading: str, statistics: str) -
 
 def test_an_argument_goes_before_the_reading() -> None:
     norm = {"statistics": "batch"}
-    built = CompoundBN(network(), COUNTS, reading="appendix", momentum=0.2, norm=norm, components=2)
+    built = CompoundBN(network(), COUNTS, reading="appendix", momentum=0.2, reading_settings=norm, components=2)
     assert {(norm.reading.statistics, norm.momentum) for norm in norms(built)} == {("batch", 0.2)}
     assert built.departures == (
         "statistics is batch, the paper's running or updated",
@@ -152,7 +163,7 @@ def test_what_makes_no_difference_is_no_departure() -> None:
 def test_affine_gradients_are_scaled_unless_the_paper_is_read_to_the_letter() -> None:
     def gradient(**fields: Any) -> Tensor:
         norm = {"component_init": "equal", **fields}
-        built = CompoundBN(network(), COUNTS, components=3, row="cbn", norm=norm)
+        built = CompoundBN(network(), COUNTS, components=3, row="cbn", reading_settings=norm)
         built(images()).loss.backward()
         weight = norms(built)[0].weight
         assert weight is not None
@@ -168,7 +179,7 @@ def test_affine_gradients_are_scaled_unless_the_paper_is_read_to_the_letter() ->
 
 
 def test_a_row_with_the_split_path_alone_updates_by_it_whatever_the_reading() -> None:
-    assert CompoundBN(network(), COUNTS, row="sbn").norm["update_on_split"]
+    assert CompoundBN(network(), COUNTS, row="sbn").reading_settings["update_on_split"]
 
 
 def test_a_model_that_is_compound_already_is_refused() -> None:

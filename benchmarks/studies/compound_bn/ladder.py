@@ -51,10 +51,10 @@ PLAIN: dict[str, Any] = {
 _ON_PLAIN: dict[str, dict[str, Any]] = {
     "plain": {},
     "one": {"components": 1},
-    "running": {"norm": {"statistics": "running"}},
+    "running": {"reading_settings": {"statistics": "running"}},
     # Algorithm 2 with λ = 0.1 taken literally, but with the variances and the least mass of `measured`; see `appendix`.
-    "literal": {"norm": {"statistics": "running"}, "momentum": 0.9},
-    "detached": {"norm": {"detach_responsibilities": True}},
+    "literal": {"reading_settings": {"statistics": "running"}, "momentum": 0.9},
+    "detached": {"reading_settings": {"detach_responsibilities": True}},
     "last_stage": {"layers": ["stage3"]},
     "split_loss": {"split_loss_weight": 1.0},
 }
@@ -62,20 +62,20 @@ _ON_MEASURED: dict[str, dict[str, Any]] = {
     "one": {"components": 1},
     "two": {"components": 2},
     "eight": {"components": 8},
-    "equal": {"norm": {"component_init": "equal"}},
-    "through": {"norm": {"detach_responsibilities": False}},  # the gradient goes through the responsibilities
-    "unscaled": {"norm": {"scale_affine": False}},
-    "moving": {"norm": {"update_on_split": True}},
+    "equal": {"reading_settings": {"component_init": "equal"}},
+    "through": {"reading_settings": {"detach_responsibilities": False}},  # the gradient goes through w
+    "unscaled": {"reading_settings": {"scale_affine": False}},
+    "moving": {"reading_settings": {"update_on_split": True}},
     "last_stage": {"layers": ["stage3"]},
-    "contiguous": {"norm": {"group_scheme": "contiguous"}},
-    "running": {"norm": {"statistics": "running"}},
+    "contiguous": {"reading_settings": {"group_scheme": "contiguous"}},
+    "running": {"reading_settings": {"statistics": "running"}},
     "similarity_half": {"similarity_weight": 0.5},
     "similarity_two": {"similarity_weight": 2.0},
 }
 
 
 def _on_plain(change: dict[str, Any], **norm: Any) -> dict[str, Any]:
-    return change | {"norm": PLAIN | change.get("norm", {}) | norm}
+    return change | {"reading_settings": PLAIN | change.get("reading_settings", {}) | norm}
 
 
 READINGS: dict[str, dict[str, Any]] = {
@@ -139,8 +139,8 @@ def method_settings(row: str, reading: str) -> dict[str, Any]:
     method, changes = ROWS[row], READINGS[reading]
     if "base" in method:
         return method | {"base_settings": method["base_settings"] | changes}
-    if row == "cbn" and changes.get("norm", {}).get("component_init") == "equal":
-        changes = changes | {"norm": changes["norm"] | {"component_init": "random"}}
+    if row == "cbn" and changes.get("reading_settings", {}).get("component_init") == "equal":
+        changes = changes | {"reading_settings": changes["reading_settings"] | {"component_init": "random"}}
     return method | changes
 
 

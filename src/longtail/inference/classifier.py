@@ -27,7 +27,7 @@ from longtail.training.run_folder.model import SavedModel, load_model
 from longtail.training.run_folder.read import model_folder
 
 if TYPE_CHECKING:
-    from longtail.inference.export import Exported
+    from longtail.inference.exported import Exported
 
 Progress = Callable[[int, int], None]
 

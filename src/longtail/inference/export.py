@@ -1,31 +1,16 @@
 """Export a model: one ONNX file, or a folder with safetensors and a model card."""
 
 import importlib.util
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from longtail._errors import UsageError
+from longtail.inference.exported import Exported
 
 if TYPE_CHECKING:
     from longtail.inference.classifier import Classifier
 
 EXTRAS = ("onnx", "onnxruntime", "onnxscript")
-
-
-@dataclass(frozen=True)
-class Exported:
-    """What `export` wrote.
-
-    Args:
-        path: the file or folder.
-        max_difference: for ONNX, the largest difference between a logit and torch's.
-        batch_sizes: for ONNX, the batch sizes that were compared.
-    """
-
-    path: Path
-    max_difference: float | None = None
-    batch_sizes: tuple[int, ...] = ()
 
 
 def export(classifier: "Classifier", out: Path) -> Exported:

@@ -17,16 +17,18 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from longtail._errors import DataError
 from longtail.data.transforms.crop import CentreCrop
-from longtail.inference.classifier import Classifier
-from longtail.inference.export import Exported
+from longtail.inference.exported import Exported
 from longtail.nn import fold_batch_norm
+
+if TYPE_CHECKING:
+    from longtail.inference.classifier import Classifier
 
 TOLERANCE = 1e-4
 BATCH_SIZES = (1, 3, 8)
@@ -38,7 +40,7 @@ class ExportError(DataError):
     """The exported model and torch's disagree."""
 
 
-def export_onnx(classifier: Classifier, out: Path) -> Exported:
+def export_onnx(classifier: "Classifier", out: Path) -> Exported:
     """Write the model to `out` if onnxruntime agrees with torch.
 
     Raises:
@@ -72,7 +74,7 @@ def export_onnx(classifier: Classifier, out: Path) -> Exported:
     return Exported(out, difference, BATCH_SIZES)
 
 
-def metadata(classifier: Classifier) -> dict[str, str]:
+def metadata(classifier: "Classifier") -> dict[str, str]:
     """The metadata of the file."""
     config = classifier.saved.config
     values = {
@@ -87,7 +89,7 @@ def metadata(classifier: Classifier) -> dict[str, str]:
     return texts | {name: str(value).encode("utf-8", "replace").decode() for name, value in plain.items()}
 
 
-def describe_preprocessing(classifier: Classifier) -> dict[str, Any]:
+def describe_preprocessing(classifier: "Classifier") -> dict[str, Any]:
     """The preprocessing of an image, step by step."""
     seen = classifier.saved.preprocessing
     crop = seen.evaluation().crop

@@ -6,17 +6,19 @@
 import html
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from longtail._errors import DataError, counted
 from longtail._files import write_text
 from longtail.evaluation import Estimate, Evaluation, evaluate
-from longtail.inference.classifier import Classifier
-from longtail.inference.export import Exported
+from longtail.inference.exported import Exported
 from longtail.training.run_folder.model import CONFIG, WEIGHTS
 from longtail.training.run_folder.read import model_folder, open_run
+
+if TYPE_CHECKING:
+    from longtail.inference.classifier import Classifier
 
 CARD = "README.md"
 _USE = """```python
@@ -31,7 +33,7 @@ _MOST_CLASSES = 1000
 _OTHER = {"head_tail_gap", "ece", "classwise_ece"}
 
 
-def write_hub_folder(classifier: Classifier, out: Path) -> Exported:
+def write_hub_folder(classifier: "Classifier", out: Path) -> Exported:
     """Write weights, config.json and the model card to the folder `out`."""
     source = model_folder(classifier.path)
     try:
@@ -69,7 +71,7 @@ def push_to_hub(folder: Path, repository: str) -> str:
     return str(address)
 
 
-def model_card(classifier: Classifier, found: Evaluation | None) -> str:
+def model_card(classifier: "Classifier", found: Evaluation | None) -> str:
     """The text of README.md: what the model is, how to use it, its accuracy and its limits."""
     config = classifier.saved.config
     name = classifier.path.resolve().name
@@ -97,7 +99,7 @@ def model_card(classifier: Classifier, found: Evaluation | None) -> str:
     return f"---\n{_front_matter(classifier, found, name)}---\n\n" + "\n\n".join(parts) + "\n"
 
 
-def _measured(classifier: Classifier) -> Evaluation | None:
+def _measured(classifier: "Classifier") -> Evaluation | None:
     """The evaluation of the run that the model comes from; None without the run."""
     if not (classifier.path / "config.yaml").exists():
         return None
@@ -106,7 +108,7 @@ def _measured(classifier: Classifier) -> Evaluation | None:
     return evaluate(predictions.logits, predictions.target, run.class_counts, run.classes)
 
 
-def _front_matter(classifier: Classifier, found: Evaluation | None, name: str) -> str:
+def _front_matter(classifier: "Classifier", found: Evaluation | None, name: str) -> str:
     config = classifier.saved.config
     content: dict[str, Any] = {
         "library_name": "longtail",
@@ -155,7 +157,7 @@ def _percent(estimate: Estimate) -> str:
     return f"{estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%})"
 
 
-def _classes(classifier: Classifier) -> str:
+def _classes(classifier: "Classifier") -> str:
     rows = zip(classifier.classes, classifier.class_counts, strict=True)
     return "\n".join(
         ["| Class | Training images |", "|---|---|", *(f"| {_text(name)} | {count:,} |" for name, count in rows)]

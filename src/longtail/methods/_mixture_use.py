@@ -5,7 +5,6 @@ looked at goes through the same states as one that is not.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,19 +70,6 @@ def mixture_row(model: nn.Module) -> Mapping[str, float]:
     return {
         "mixture/effective_components": sum(layer.effective_components for layer in found) / len(found),
         "mixture/distance": sum(layer.mean_distance or 0.0 for layer in found) / len(found),
-    }
-
-
-def plain_layer(layer: MixtureLayer) -> dict[str, Any]:
-    """A layer as plain values for a file: rounded, with the rows of the `classes` that were seen alone."""
-    seen = [k for k, row in enumerate(layer.usage) if row is not None]
-    return {
-        "name": layer.name,
-        "priors": [float(f"{prior:.6g}") for prior in layer.priors],
-        "distances": [[float(f"{distance:.4g}") for distance in row] for row in layer.distances],
-        "usage": [[round(share, 3) for share in row] for row in layer.usage if row is not None],
-        "classes": seen,
-        "num_classes": len(layer.usage),
     }
 
 

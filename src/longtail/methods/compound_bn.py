@@ -41,9 +41,10 @@ import torch
 from torch import Tensor, nn
 
 from longtail.data.views import Batch
+from longtail.evaluation.mixture_record import pack_layer
 from longtail.losses import negative_cosine_loss
 from longtail.methods._losses import build_loss, loss_arguments
-from longtail.methods._mixture_use import describe_mixture, mixture_row, plain_layer
+from longtail.methods._mixture_use import describe_mixture, mixture_row
 from longtail.methods._norms import convert_norms
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
 from longtail.nn import READINGS, Reading, class_groups, frozen_statistics, split_path
@@ -82,7 +83,7 @@ class CompoundBN(Method):
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
         momentum: of the layers. Defaults to the reading's, which for "measured" is each batch norm's own. The paper's
             λ = 0.1 is 0.1 if it means torch's momentum and 0.9 if it is taken literally.
-        norm: fields of `Reading` to change, such as `{"group_scheme": "contiguous"}`.
+        reading_settings: fields of `Reading` to change, such as `{"group_scheme": "contiguous"}`.
         sampler: a name in `SAMPLERS`.
 
     Example:
@@ -108,7 +109,7 @@ class CompoundBN(Method):
         split_loss_weight: float | None = None,
         layers: Sequence[str] | None = None,
         momentum: float | None = None,
-        norm: Mapping[str, Any] | None = None,
+        reading_settings: Mapping[str, Any] | None = None,
         sampler: str = "instance",
     ) -> None:
         if row not in _PATHS:
@@ -120,7 +121,7 @@ class CompoundBN(Method):
         _check_weights(row, split_loss_weight, similarity_weight)
         if split_loss_weight is None and len(_PATHS[row]) == 2:
             split_loss_weight = float(not dual_path)
-        settled = _settle(reading, row, momentum, norm or {})
+        settled = _settle(reading, row, momentum, reading_settings or {})
         self.row, self.components, self.reading, self.sampler = row, components, reading, sampler
         self.loss = loss
         self.criterion = build_loss(loss, self.class_counts, loss_settings)
@@ -128,7 +129,9 @@ class CompoundBN(Method):
         self.similarity_weight, self.split_loss_weight = similarity_weight, split_loss_weight
         self.layers = None if layers is None else list(layers)
         self.momentum = settled.momentum
-        self.norm = {name: value for name, value in dataclasses.asdict(settled).items() if name != "momentum"}
+        self.reading_settings = {
+            name: value for name, value in dataclasses.asdict(settled).items() if name != "momentum"
+        }
         groups = class_groups(len(self.class_counts), components, settled.group_scheme)
         self.register_buffer("groups", groups, persistent=False)
         if _PATHS[row]:
@@ -170,11 +173,11 @@ class CompoundBN(Method):
     def diagnose(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
         """Name, priors, distances and the use by each class of every layer."""
         layers = describe_mixture(model, batches, num_classes=len(self.class_counts))
-        return {"mixture": [plain_layer(layer) for layer in layers]} if layers else {}
+        return {"mixture": [pack_layer(layer) for layer in layers]} if layers else {}
 
     def _through_split(self, images: Tensor, groups: Tensor) -> Tensor:
         # Batch norms that were not converted must not move either.
-        still = nullcontext() if self.norm["update_on_split"] else frozen_statistics(self.model)
+        still = nullcontext() if self.reading_settings["update_on_split"] else frozen_statistics(self.model)
         with split_path(self.model, groups), still:
             logits: Tensor = self.model(images)
         return logits
@@ -188,10 +191,11 @@ def _settle(name: str, row: str, momentum: float | None, changes: Mapping[str, A
     unknown = [key for key in changes if key not in known]
     if unknown:
         hint = " (give it as momentum itself)" if unknown[0] == "momentum" else ""
-        raise ValueError(f"norm must have keys among {', '.join(known)}, got {unknown[0]!r}{hint}")
+        raise ValueError(f"reading_settings must have keys among {', '.join(known)}, got {unknown[0]!r}{hint}")
     if row == "sbn" and changes.get("update_on_split") is False:
         raise ValueError(
-            "norm must not set update_on_split to false in the row 'sbn': no pass would leave statistics for inference"
+            "reading_settings must not set update_on_split to false in the row 'sbn': "
+            "no pass would leave statistics for inference"
         )
     asked: dict[str, Any] = {"update_on_split": True} if row == "sbn" else {}
     if row == "cbn":

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from longtail.nn.backends.base import Mixture, Options
-from longtail.nn.backends.dispatch import normalise
+from longtail.nn.backends.choose_backend import normalise
 from longtail.nn.readings import READINGS, Reading, check_momentum, find_reading
 
 Activation = Literal["relu"]

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from longtail.nn import CompoundBatchNorm2d
 from longtail.nn.backends.base import Mixture, Options
-from longtail.nn.backends.cpu import operator
-from longtail.nn.backends.cpu.kernel import CpuBackend
+from longtail.nn.backends.choose_backend import choose_backend
+from longtail.nn.backends.cpu.backend import CpuBackend
 from longtail.nn.backends.cpu.library import load
-from longtail.nn.backends.dispatch import choose_backend
+from longtail.nn.backends.cpu.mixture_norm import mixture_norm
 from longtail.nn.backends.eager import EagerBackend
 from longtail.nn.functional import MixtureStatistics, compound_batch_norm, split_batch_norm
 from tests.support.plain_reading import plain
@@ -165,7 +165,7 @@ def test_the_variance_of_a_batch_far_from_the_running_mean_is_kept(
     deviations: float, components: int, split: bool, backend: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if backend is EagerBackend:
-        monkeypatch.setattr("longtail.nn.backends.cpu.kernel.takes", lambda *_: False)
+        monkeypatch.setattr("longtail.nn.backends.cpu.backend.takes", lambda *_: False)
     given = problem((16, 8, 12, 12), components)
     given["x"] += deviations * given["var"].max().sqrt()
     if split:
@@ -294,7 +294,7 @@ def test_the_operator_is_registered_as_torch_wants_it(training: bool, statistics
     affine = weight.requires_grad_(), bias.requires_grad_()
     # The last result is scratch space in part: only its shape can be compared.
     torch.library.opcheck(
-        operator.mixture_norm,
+        mixture_norm,
         (x.requires_grad_(), groups, prior, mean, var, *affine, torch.tensor(0.1)),
         {
             "training": training or split,

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from longtail.nn import CompoundBatchNorm1d, CompoundBatchNorm2d, CompoundBatchNorm3d, split_path
-from longtail.nn.backends.cpu.kernel import CpuBackend
+from longtail.nn.backends.cpu.backend import CpuBackend
 from longtail.nn.backends.cpu.library import load
 from tests.support.plain_reading import plain
 

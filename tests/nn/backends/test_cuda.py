@@ -15,7 +15,7 @@ import torch
 from longtail.nn.backends import cuda
 from longtail.nn.backends.base import Options
 from longtail.nn.backends.cuda import CudaBackend
-from longtail.nn.backends.dispatch import MixtureNorm
+from longtail.nn.backends.choose_backend import MixtureNorm
 from longtail.nn.backends.eager import EagerBackend
 
 cuda._CHUNK = 32  # so that few rows make several chunks: the interpreter is slow

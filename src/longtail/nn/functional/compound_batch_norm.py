@@ -4,7 +4,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from longtail.nn.backends.base import Mixture, MixtureStatistics, Options
-from longtail.nn.backends.dispatch import normalise
+from longtail.nn.backends.choose_backend import normalise
 from longtail.nn.readings import RunningVariance, StatisticsSource
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from longtail.nn.backends.cpu.structures import NO_MEMORY, Backward, Forward
+from longtail.nn.backends.cpu.structure import NO_MEMORY, BackwardStructure, ForwardStructure
 
 MAX_COMPONENTS = 8
 ENVIRONMENT_VARIABLE = "LONGTAIL_KERNELS"
@@ -24,21 +24,23 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
-        if self._library.longtail_structures() != ctypes.sizeof(Forward) << 16 | ctypes.sizeof(Backward):
+        if self._library.longtail_structures() != ctypes.sizeof(ForwardStructure) << 16 | ctypes.sizeof(
+            BackwardStructure
+        ):
             raise RuntimeError(f"{path} was built from other sources than those beside it; install longtail again")
         self._forward = self._library.longtail_forward
         self._backward = self._library.longtail_backward
-        self._forward.argtypes = [ctypes.POINTER(Forward), ctypes.c_int]
-        self._backward.argtypes = [ctypes.POINTER(Backward), ctypes.c_int]
+        self._forward.argtypes = [ctypes.POINTER(ForwardStructure), ctypes.c_int]
+        self._backward.argtypes = [ctypes.POINTER(BackwardStructure), ctypes.c_int]
         runtime = _thread_runtime()
         if runtime is not None:
             self._library.longtail_set_parallel(ctypes.cast(runtime.GOMP_parallel, ctypes.c_void_p))
 
-    def forward(self, arguments: Forward, steps: int) -> int:
+    def forward(self, arguments: ForwardStructure, steps: int) -> int:
         """Run some steps of the forward pass; returns DONE or REFUSED."""
         return self._done(self._forward(arguments, steps))
 
-    def backward(self, arguments: Backward, steps: int) -> None:
+    def backward(self, arguments: BackwardStructure, steps: int) -> None:
         """Run some steps of the backward pass."""
         self._done(self._backward(arguments, steps))
 

@@ -18,8 +18,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from longtail.nn.backends.base import Backend, Mixture, MixtureStatistics, Options, Statistics
-from longtail.nn.backends.cpu import kernel, operator
+from longtail.nn.backends.cpu import backend as cpu
 from longtail.nn.backends.cpu.library import MAX_COMPONENTS, turned_off
+from longtail.nn.backends.cpu.mixture_norm import normalise_in_graph
 from longtail.nn.backends.eager import EagerBackend
 
 
@@ -45,8 +46,8 @@ def normalise(
     _check_shapes(x, groups, mixture, options)
     groups = None if groups is None else groups.long().contiguous()
     backend = choose_backend(x, mixture, options)
-    if backend is kernel.CpuBackend and torch.compiler.is_compiling():
-        y, *new = operator.normalise_in_graph(x, groups, mixture, options, momentum)
+    if backend is cpu.CpuBackend and torch.compiler.is_compiling():
+        y, *new = normalise_in_graph(x, groups, mixture, options, momentum)
     else:
         result = MixtureNorm.apply(backend, x, groups, *mixture, options, momentum, out)
         y, *new = result if isinstance(result, tuple) else (result,)
@@ -63,10 +64,10 @@ def normalise(
 
 def choose_backend(x: Tensor, mixture: Mixture, options: Options) -> type[Backend]:
     """Who takes this call."""
-    if kernel.takes(x, mixture):
+    if cpu.takes(x, mixture):
         # The ranks are summed over between its steps, which one operator of a compiled graph cannot do.
         in_graph = options.sums_over_ranks and torch.compiler.is_compiling()
-        return EagerBackend if in_graph else kernel.CpuBackend
+        return EagerBackend if in_graph else cpu.CpuBackend
     # A compiler makes its own kernels of plain operations.
     if not x.is_cuda or torch.compiler.is_compiling() or x.dtype != torch.float32 or not x.numel():
         return EagerBackend

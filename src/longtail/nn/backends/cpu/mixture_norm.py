@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from longtail.nn.backends.base import Mixture, Options
-from longtail.nn.backends.cpu.kernel import CpuBackend, allocate, dense, empty_statistics
+from longtail.nn.backends.cpu.backend import CpuBackend, allocate, dense, empty_statistics
 from longtail.nn.readings import StatisticsSource
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from longtail.nn.backends.base import Mixture, MixtureStatistics, Options, Saved, Statistics, Update
 from longtail.nn.backends.cpu.library import MAX_COMPONENTS, load
-from longtail.nn.backends.cpu.structures import (
+from longtail.nn.backends.cpu.structure import (
     ESTIMATE,
     FINISH,
     INPUT,
@@ -20,8 +20,8 @@ from longtail.nn.backends.cpu.structures import (
     SHIFT,
     STATISTICS,
     SUMS,
-    Backward,
-    Forward,
+    BackwardStructure,
+    ForwardStructure,
 )
 
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -77,7 +77,7 @@ class CpuBackend:
         new: Statistics | tuple[None, None, None] = (None, None, None)
         if options.training:
             new = out if out is not None and in_place else empty_statistics(mixture)
-        arguments = Forward(
+        arguments = ForwardStructure(
             **_shape(x, components),
             x=x.data_ptr(),
             y=y.data_ptr(),
@@ -133,7 +133,7 @@ class CpuBackend:
         size = _FLOAT * components * channels
         state, _ = _offsets(kept, components, channels)
         start, first = kept.data_ptr(), grads.data_ptr()
-        arguments = Backward(
+        arguments = BackwardStructure(
             **_shape(x, components),
             x=x.data_ptr(),
             grad=grad.data_ptr(),

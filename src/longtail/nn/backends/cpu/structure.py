@@ -31,7 +31,7 @@ def _floats(*names: str) -> _Fields:
 _SHAPE = _integers("samples", "positions", "channels", "components", "threads")
 
 
-class Forward(ctypes.Structure):
+class ForwardStructure(ctypes.Structure):
     """`struct forward`."""
 
     _fields_: ClassVar[_Fields] = [
@@ -43,7 +43,7 @@ class Forward(ctypes.Structure):
     ]
 
 
-class Backward(ctypes.Structure):
+class BackwardStructure(ctypes.Structure):
     """`struct backward`."""
 
     _fields_: ClassVar[_Fields] = [
