@@ -86,7 +86,7 @@ def test_the_command_in_a_message_can_be_pasted(capsys: Capture) -> None:
         (["{run}", "x.png", "--top", "0"], 2, "--top must be at least 1, got 0"),
         (["{run}", "nowhere.png"], 3, "nowhere.png does not exist"),
         (["{run}", "{tmp}/*.gif"], 3, "holds no images"),
-        (["{tmp}", "{image}"], 3, "is no run: it has no config.yaml"),
+        (["{tmp}", "{image}"], 3, "is not a run: it has no config.yaml"),
         (["{tmp}/run-7", "{image}"], 3, "does not exist"),
         (["{run}", "{image}", "--out", "{tmp}/no/such/x.csv"], 3, "cannot write"),
     ],

@@ -172,7 +172,7 @@ def test_the_doctor_finds_a_broken_layer(capsys: pytest.CaptureFixture[str], mon
     # The values stay, the gradient does not.
     monkeypatch.setattr(CompoundBatchNorm2d, "forward", lambda self, x: right(self, x.detach()) + 0 * x)
     assert run(["doctor"]) == 1
-    assert "failed: compound batch norm does not agree" in capsys.readouterr().out
+    assert "failed: compound batch norm differs from batch norm" in capsys.readouterr().out
 
 
 def test_a_corrupt_image_in_a_folder_is_left_out_and_told(

@@ -71,8 +71,8 @@ def test_every_row_takes_every_reading_where_its_compound_bn_is() -> None:
 
 
 def test_components_that_nothing_would_separate_start_at_random() -> None:
-    assert method_settings("cbn", "plain")["norm"]["component_init"] == "random"
-    assert method_settings("cbn_sbn", "plain")["norm"]["component_init"] == "equal"
+    assert method_settings("cbn", "plain")["reading_settings"]["component_init"] == "random"
+    assert method_settings("cbn_sbn", "plain")["reading_settings"]["component_init"] == "equal"
 
 
 def test_a_run_is_found_by_the_name_of_its_folder(tmp_path: Path) -> None:
@@ -116,14 +116,14 @@ def _check_trained(given: dict[str, Any], trained: dict[str, Any]) -> None:
     if trained["name"] == "decoupled" and trained["base"] == "compound_bn":
         _check_trained(*({"name": "compound_bn"} | method["base_settings"] for method in (given, trained)))
         given, trained = ({k: v for k, v in method.items() if k != "base_settings"} for method in (given, trained))
-    if "norm" not in trained:  # plain batch norm
+    if "reading_settings" not in trained:  # plain batch norm
         assert given.items() <= trained.items()
         return
-    assert given | {"norm": None} == {name: trained[name] for name in given} | {"norm": None}
+    assert given | {"reading_settings": None} == {name: trained[name] for name in given} | {"reading_settings": None}
     defaults = {"components": 4, "layers": None, "similarity_weight": 1.0, "momentum": 0.1}
     for name, value in defaults.items():
         assert given.get(name, value) == trained.get(name, value)
-    norm = MEASURED | given.get("norm", {})
+    norm = MEASURED | given.get("reading_settings", {})
     if trained["row"] == "sbn":  # its split passes are all it has to update by
         norm["update_on_split"] = True
     still = norm["component_init"] == "equal" and not norm["update_on_split"]
@@ -134,5 +134,5 @@ def _check_trained(given: dict[str, Any], trained: dict[str, Any]) -> None:
         void |= {"detach_responsibilities"}
     assert set(trained.get("since_removed", {})) <= ({"temperature"} if still else set())
     assert {k: v for k, v in norm.items() if k not in void} == {
-        k: v for k, v in trained["norm"].items() if k not in void
+        k: v for k, v in trained["reading_settings"].items() if k not in void
     }
