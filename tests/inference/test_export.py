@@ -40,7 +40,10 @@ def classes_by_onnxruntime(file: Path, images: list[Path]) -> list[str]:
 def equal_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose components have never parted."""
     folder = tmp_path_factory.mktemp("runs") / "equal"
-    settings = {"method": {"name": "compound_bn", "reading_settings": {"component_init": "equal"}}, "model": {"name": "resnet8"}}
+    settings = {
+        "method": {"name": "compound_bn", "reading_settings": {"component_init": "equal"}},
+        "model": {"name": "resnet8"},
+    }
     longtail.train("digits-lt:10", epochs=1, batch_size=32, out=folder, settings=settings, show=False)
     return folder
 

@@ -1,4 +1,4 @@
-"""Training runs: the one place that imports Lightning.
+"""Training runs: the one place that imports Fabric.
 
 Names are imported on first use: settings can be read without torch.
 """

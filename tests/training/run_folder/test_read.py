@@ -40,7 +40,7 @@ def test_a_folder_of_runs_names_one(run: Path) -> None:
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
     assert "is not a run: it has no config.yaml" in refused(tmp_path).what
     (tmp_path / "report.html").write_text("")
-    assert "is no run" in refused(tmp_path / "report.html").what
+    assert "is not a run" in refused(tmp_path / "report.html").what
 
 
 @pytest.mark.parametrize("name", ["model/config.json", "predictions.csv"])
