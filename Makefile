@@ -14,7 +14,7 @@ PYTEST_ARGS    ?=
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/longtail/nn/kernels/*.[ch])
+$(STAMP): pyproject.toml constraints.txt setup.py $(wildcard src/longtail/nn/backends/cpu/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "longtail needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11" >&2; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -48,12 +48,12 @@ format: $(STAMP)  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## measure speed and memory; writes benchmarks/results/*.json
-	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.norm_layer
-	$(BIN)/python -m benchmarks.plot_norm_layer
-	$(BIN)/python -m benchmarks.data_pipeline
-	$(BIN)/python -m benchmarks.train_step
-	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.resnet_step
+bench: $(STAMP)  ## measure speed and memory; appends to benchmarks/speed/results.jsonl
+	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.speed.norm_layer
+	$(BIN)/python -m benchmarks.speed.plot_norm_layer
+	$(BIN)/python -m benchmarks.speed.data_pipeline
+	$(BIN)/python -m benchmarks.speed.train_step
+	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.speed.resnet_step
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build src/*.egg-info

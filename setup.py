@@ -8,11 +8,11 @@ import platform
 
 from setuptools import Extension, setup
 
-KERNELS = "src/longtail/nn/kernels"
+KERNELS = "src/longtail/nn/backends/cpu"
 HEADERS = ["blocks.h", "compound_bn.h", "passes.h", "rows.h", "statistics.h", "vector.h"]
 FLAGS = ["-O2", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-fvisibility=default"]
 
-# One build for each instruction set; `longtail.nn.kernels.library` chooses among them at run time.
+# One build for each instruction set; `longtail.nn.backends.cpu.library` chooses among them at run time.
 if platform.machine() in {"x86_64", "AMD64"}:
     builds = {
         "avx2": ["-mavx2", "-mfma", "-mprfchw"],
@@ -24,7 +24,7 @@ else:
 setup(
     ext_modules=[
         Extension(
-            f"longtail.nn.kernels._compound_bn_{build}",
+            f"longtail.nn.backends.cpu._compound_bn_{build}",
             sources=[f"{KERNELS}/compound_bn.c"],
             depends=[f"{KERNELS}/{header}" for header in HEADERS],
             extra_compile_args=FLAGS + flags,

@@ -1,1 +1,1 @@
-"""Measurements, kept as ratios against a named reference."""
+"""Measurements: `speed` and `robustness` of the library, and `studies`, one folder for each question."""

@@ -9,10 +9,10 @@ import argparse
 import shutil
 from pathlib import Path
 
-from longtail.cli.training_screen import TrainingScreen
 from longtail.evaluation import Evaluation
 from longtail.training import build_config, train
-from longtail.training.layering import resolve
+from longtail.training.settings import layer_settings
+from longtail.training.training_screen import TrainingScreen
 
 RUNS = {"batch norm": "erm", "compound batch norm": "compound_bn"}
 
@@ -50,7 +50,7 @@ def main() -> None:
         flags = {"data": "digits-lt", "method": {"name": method}, "epochs": arguments.epochs}
         with TrainingScreen() as screen:
             screen.say(f"{name}: training on the embedded digits-lt")
-            results[name] = train(build_config(resolve(flags)), out=out, callback=screen).evaluation
+            results[name] = train(build_config(layer_settings(flags)), out=out, callback=screen).evaluation
     print("\n".join(table(results)))
     for method in RUNS.values():
         print(f"report: {arguments.out / f'demo-{method}' / 'report.html'}")

@@ -20,7 +20,7 @@ def test_a_unit_is_found_by_its_name() -> None:
 def test_a_name_is_entered_once() -> None:
     units = Registry[int]("losses")
     units.register("one")(1)
-    with pytest.raises(ValueError, match="losses already has 'one'"):
+    with pytest.raises(ValueError, match="'one' is already registered among the losses"):
         units.register("one")(2)
 
 

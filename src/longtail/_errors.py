@@ -1,10 +1,21 @@
-"""Errors that a user can mend: what is wrong, why it matters, what to do; and the exit code of each kind.
+"""Errors that a user can fix: what is wrong, why it matters, what to do; and the exit code of each kind.
 
-A message is three lines without a traceback. Lower layers raise these; the command prints them and leaves
-with `exit_code`. Anything else that reaches the command is a bug of ours (exit code 1).
+A message is three lines without a traceback. Lower layers raise these errors; the command prints them and exits
+with `exit_code`. Anything else that reaches the command is a bug in longtail (exit code 1).
 """
 
 from collections.abc import Iterable
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, in the singular or the plural.
+
+    Example:
+        >>> counted(1, "class"), counted(1200, "class"), counted(2, "image")
+        ('1 class', '1,200 classes', '2 images')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{plural if number != 1 else ''}"
 
 
 class LongtailError(Exception):
@@ -13,7 +24,7 @@ class LongtailError(Exception):
     Args:
         what: what is wrong, with the path or the number.
         why: why it matters.
-        fix: the command or the change that mends it.
+        fix: the command or the change that fixes it.
 
     Example:
         >>> print(DataError("birds/ has one class", "a classifier needs two", "add a second folder"))
@@ -25,8 +36,8 @@ class LongtailError(Exception):
     exit_code: int = 1
 
     def __init__(self, what: str, why: str = "", fix: str = "") -> None:
-        # A DataLoader rebuilds an error of its worker from one string, the worker's traceback; the three
-        # lines are what follows the class's name in its last lines.
+        # A DataLoader rebuilds the error of a worker from one string, the worker's traceback. The three lines
+        # are at its end, after the name of the class.
         mark = f"{type(self).__qualname__}: "
         if not why and not fix and what.startswith("Caught ") and mark in what:
             what, why, fix = [*what.rsplit(mark, 1)[1].rstrip().split("\n", 2), "", ""][:3]
@@ -38,7 +49,7 @@ class LongtailError(Exception):
 
 
 class UsageError(LongtailError):
-    """The command was called in a way that makes no sense."""
+    """The arguments of the call do not make sense."""
 
     exit_code = 2
 
@@ -49,9 +60,9 @@ class DataError(LongtailError):
     Args:
         what: what is wrong, with the path or the number.
         why: why it matters.
-        fix: the command or the change that mends it.
-        code: a word that programs can rely on, such as `missing-folder`.
-        paths: the files or folders in question.
+        fix: the command or the change that fixes it.
+        code: a fixed word for programs, such as `missing-folder`.
+        paths: the files or folders concerned.
     """
 
     exit_code = 3

@@ -1,4 +1,4 @@
-"""Write a file whole or not at all: beside its place, forced to disk, then renamed into it."""
+"""Write a file whole or not at all: to a draft beside it, flushed to disk, then renamed."""
 
 import io
 import os
@@ -12,18 +12,18 @@ from longtail._errors import DataError
 
 @contextmanager
 def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of `file` when the context ends well.
+    """Open a draft that replaces `file` when the context ends without an exception.
 
-    Whatever happens meanwhile, `file` is the old one or the new one, complete.
+    At every moment `file` is the old one or the new one, complete.
 
     Args:
-        file: the place.
-        keep: where the old file, if there is one, stays.
+        file: the file to write.
+        keep: where to keep the old file, if there is one.
 
     Raises:
-        DataError: there is no room, or no right to write; what was there before is untouched.
+        DataError: there is no space, or no permission to write; the old file is untouched.
     """
-    draft = file.with_name(f".{file.name}.tmp")  # the same each time, so that a killed process leaves at most one
+    draft = file.with_name(f".{file.name}.tmp")  # always the same, so that killed processes leave at most one
     try:
         with draft.open("wb") as out:
             yield out
@@ -39,7 +39,7 @@ def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
         raise DataError(
             f"cannot write {file}: {error.strerror}",
             "what was there before is untouched",
-            f"make room in {file.parent}, then try again",
+            f"check the space and the permissions of {file.parent}, then try again",
             code="cannot-write",
             paths=[str(file)],
         ) from error
@@ -50,7 +50,7 @@ def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_text_file(file: Path, *, errors: str = "surrogateescape") -> Iterator[TextIO]:
-    """As `whole_file`, for text in UTF-8; `errors` says what becomes of names that are no text."""
+    """As `whole_file`, for text in UTF-8; `errors` is that of `open`, for file names that are not text."""
     with whole_file(file) as out:
         text = io.TextIOWrapper(out, encoding="utf-8", errors=errors, newline="")
         try:
@@ -67,7 +67,7 @@ def write_text(file: Path, text: str, *, errors: str = "surrogateescape") -> Non
 
 
 def _sync_folder(folder: Path) -> None:
-    """Force the renaming itself to disk, where the system can."""
+    """Flush the rename itself to disk, where the system can."""
     if os.name == "posix":
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -1,4 +1,4 @@
-"""A name for each unit, so that a recipe or a command can ask for it."""
+"""Units by name, so that a recipe or a command can ask for one."""
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
@@ -11,8 +11,12 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """Units of one kind by name.
 
-    A unit of another package joins through the entry-point group `longtail.<kind>`, without being imported
-    before somebody asks for it.
+    Every kind follows one convention: `NAME = Registry[...]("kind")` stands in the `base.py` of its package, a
+    unit registers itself with the decorator, and the package's `__init__` imports all units. A unit of another
+    package joins through the entry-point group `longtail.<kind>`, and is imported when it is first asked for.
+
+    Args:
+        kind: the plural noun of the units.
 
     Example:
         >>> losses = Registry[type]("losses")
@@ -27,11 +31,11 @@ class Registry(Mapping[str, T], Generic[T]):
         self._units: dict[str, T] = {}
 
     def register(self, name: str) -> Callable[[T], T]:
-        """Decorate a unit to enter it as `name`."""
+        """Decorate a unit to register it as `name`."""
 
         def enter(unit: T) -> T:
             if name in self._units:
-                raise ValueError(f"{self.kind} already has {name!r}: {self._units[name]!r}")
+                raise ValueError(f"{name!r} is already registered among the {self.kind}: {self._units[name]!r}")
             self._units[name] = unit
             return unit
 
@@ -45,10 +49,10 @@ class Registry(Mapping[str, T], Generic[T]):
             return self._units.setdefault(name, unit)
         near = difflib.get_close_matches(name, self, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise KeyError(f"{self.kind} has no {name!r}{hint}; it has {', '.join(self)}")
+        raise KeyError(f"there is no {name!r} among the {self.kind}{hint}; choose from {', '.join(self)}")
 
     def __contains__(self, name: object) -> bool:
-        # Ours first: reading the entry points of all installed packages takes a while.
+        # Ours first: reading the entry points of all installed packages is slow.
         return name in self._units or name in set(self)
 
     def __iter__(self) -> Iterator[str]:

@@ -1,10 +1,9 @@
-"""How many training images each class has, and what follows from it: priors, imbalance, many/medium/few.
+"""The number of training images of each class, and what follows from it: priors, imbalance, many/medium/few.
 
-The one domain type that all layers share; plain Python, so that looking at a data set imports no torch.
+The one domain type that all layers share; plain Python, so that it can be used without torch.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, overload
@@ -18,7 +17,7 @@ class ClassCounts(Sequence[int]):
     """The number of training images of each class, in the order of the classes.
 
     Args:
-        counts: one number a class, zero or more.
+        counts: one number per class, zero or more.
 
     Example:
         >>> counts = ClassCounts([500, 50, 5])
@@ -33,19 +32,10 @@ class ClassCounts(Sequence[int]):
     def __init__(self, counts: Iterable[int]) -> None:
         values = tuple(int(count) for count in counts)
         if not values:
-            raise ValueError("class_counts must name at least one class, got none")
+            raise ValueError("class_counts must have at least one class, got none")
         if min(values) < 0:
             raise ValueError(f"class_counts must be zero or more, got {min(values)}")
         object.__setattr__(self, "counts", values)
-
-    @classmethod
-    def from_targets(cls, targets: Iterable[int], num_classes: int) -> "ClassCounts":
-        """Count the labels `targets` (0 ... num_classes - 1)."""
-        seen = Counter(int(target) for target in targets)
-        strange = [target for target in seen if not 0 <= target < num_classes]
-        if strange:
-            raise ValueError(f"targets must be 0 to {num_classes - 1}, got {min(strange)}")
-        return cls(seen[k] for k in range(num_classes))
 
     @overload
     def __getitem__(self, index: int) -> int: ...
@@ -69,12 +59,12 @@ class ClassCounts(Sequence[int]):
     def priors(self) -> tuple[float, ...]:
         """Each class's share of the images."""
         if self.total == 0:
-            raise ValueError("class_counts has no image at all, so it has no priors")
+            raise ValueError("class_counts must count at least one image to have priors, got none")
         return tuple(count / self.total for count in self.counts)
 
     @property
     def imbalance_factor(self) -> float:
-        """The largest class over the smallest that has an image; at least 1."""
+        """The size of the largest class over that of the smallest with an image; at least 1."""
         present = [count for count in self.counts if count]
         return max(present) / min(present) if present else 1.0
 
@@ -84,9 +74,9 @@ class ClassCounts(Sequence[int]):
         return math.exp(-sum(p * math.log(p) for p in self.priors if p > 0))
 
     def groups(self, *, many: int = 100, few: int = 20) -> dict[Group, list[int]]:
-        """The classes with more than `many` images, those with fewer than `few`, and those between.
+        """The classes with more than `many` images, those with fewer than `few`, and those in between.
 
-        The thresholds are the benchmarks' (Liu et al., CVPR 2019). An empty group is absent.
+        The defaults are the benchmarks' (Liu et al., CVPR 2019). An empty group is absent.
         """
         if few > many + 1:
             raise ValueError(f"few must be at most many + 1, got few={few} and many={many}")

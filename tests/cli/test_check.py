@@ -12,26 +12,10 @@ import pytest
 from PIL import Image
 
 from longtail.cli import run
+from tests.support.image_folders import write_image as image
+from tests.support.image_folders import write_image_folders as folder
 
 Capture = pytest.CaptureFixture[str]
-
-
-def image(path: Path, seed: int | None = None, mode: str = "RGB", **options: Any) -> Path:
-    """Save an image of its own."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    number = seed if seed is not None else abs(hash(str(path))) % 2**32
-    pixels = np.random.default_rng(number).integers(0, 255, (12, 16, 3), np.uint8)
-    Image.fromarray(pixels).convert(mode).save(path, **options)
-    return path
-
-
-def folder(root: Path, counts: dict[str, int]) -> Path:
-    """A folder with so many images in each folder of this name."""
-    for name, count in counts.items():
-        (root / name).mkdir(parents=True, exist_ok=True)
-        for i in range(count):
-            image(root / name / f"{i}.png")
-    return root
 
 
 def checked(capsys: Capture, *arguments: object) -> dict[str, Any]:
@@ -223,7 +207,7 @@ def test_corrupt_images_are_found_by_their_headers_and_truncated_ones_by_a_full_
 def test_a_class_of_which_no_image_can_be_read(tmp_path: Path, capsys: Capture) -> None:
     folder(tmp_path, {"a": 2, "b": 1})
     (tmp_path / "b" / "0.png").write_bytes(b"broken")
-    assert "no training image can be read of 1 class: b" in refused(capsys, tmp_path)[0]
+    assert "no training image of 1 class can be read: b" in refused(capsys, tmp_path)[0]
 
 
 def test_one_class(tmp_path: Path, capsys: Capture) -> None:
@@ -246,7 +230,7 @@ def test_a_class_missing_from_test(tmp_path: Path, capsys: Capture) -> None:
     report = checked(capsys, folder(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 2, "test/a": 1, "test/c": 1}))
     found = problem(report, "class-missing-from-test")
     assert found["paths"] == ["b"]
-    assert "balanced over 2 of 3 classes" in found["message"]
+    assert "its balanced accuracy is over 2 of 3 classes" in found["message"]
 
 
 def test_a_class_in_test_alone(tmp_path: Path, capsys: Capture) -> None:
@@ -266,8 +250,7 @@ def test_the_same_image_in_train_and_test(tmp_path: Path, capsys: Capture) -> No
     assert problem(report, "duplicates-across-splits")["paths"] == ["train/a/1.png", "test/a/copy.png"]
     assert run(["check", str(tmp_path), "--strict"]) == 3
     assert (
-        "1 problem, the first: in more than one split: 1 image, for example train/a/1.png = test"
-        in capsys.readouterr().err
+        "1 problem, first: in more than one split: 1 image, for example train/a/1.png = test" in capsys.readouterr().err
     )
 
 

@@ -77,7 +77,7 @@ def test_every_command_can_be_imported_and_has_help(capsys: pytest.CaptureFixtur
 def test_a_bug_keeps_its_traceback_in_a_file(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(COMMANDS, "break", ("tests.cli.broken_command:command", "Break."))
+    monkeypatch.setitem(COMMANDS, "break", ("tests.support.failing_commands:fail", "Break."))
     assert run(["break"]) == 1
     error = capsys.readouterr().err
     assert "ZeroDivisionError" in error
@@ -88,7 +88,7 @@ def test_a_bug_keeps_its_traceback_in_a_file(
 
 
 def test_ctrl_c_leaves_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(COMMANDS, "stop", ("tests.cli.broken_command:interrupted", "Stop."))
+    monkeypatch.setitem(COMMANDS, "stop", ("tests.support.failing_commands:interrupted", "Stop."))
     assert run(["stop"]) == 130
     assert capsys.readouterr().err == "longtail: stopped\n"
 
@@ -97,7 +97,7 @@ def test_ctrl_c_leaves_with_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_a_termination_cleans_up_and_leaves_with_143(how: str, tmp_path: Path) -> None:
     script = (
         "import sys\nfrom longtail.cli import COMMANDS, main\n"
-        f"COMMANDS['wait'] = ('tests.cli.broken_command:{how}', 'Wait.')\n"
+        f"COMMANDS['wait'] = ('tests.support.failing_commands:{how}', 'Wait.')\n"
         f"sys.argv = ['longtail', 'wait', {str(tmp_path / 'busy')!r}]\nmain()"
     )
     process = subprocess.Popen([sys.executable, "-c", script], cwd=Path(__file__).parents[2])

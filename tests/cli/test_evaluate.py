@@ -32,7 +32,7 @@ def test_one_test_image_has_no_interval(capsys: Capture, digits_run: Path, tmp_p
     lines = (tmp_path / "run/predictions.csv").read_text().splitlines()
     (tmp_path / "run/predictions.csv").write_text("\n".join(lines[:2]))
     assert run(["evaluate", str(tmp_path / "run")]) == 0
-    assert "none from one image" in capsys.readouterr().out
+    assert "none for one image" in capsys.readouterr().out
     assert run(["report", str(tmp_path / "run")]) == 0
     assert "One test image gives no interval." in (tmp_path / "run/report.html").read_text()
 
@@ -40,8 +40,8 @@ def test_one_test_image_has_no_interval(capsys: Capture, digits_run: Path, tmp_p
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--shots", "100"], 2, "--shots must be two numbers"),
-        (["--shots", "20,100"], 2, "such as --shots 100,20"),
+        (["--shots", "100"], 2, "--shots must be two whole numbers"),
+        (["--shots", "20,100"], 2, "for example --shots 100,20"),
         (["--split", "tset"], 2, ""),
         (["nowhere/"], 3, "does not exist"),
     ],

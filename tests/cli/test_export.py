@@ -34,7 +34,7 @@ def test_a_folder_for_a_hub(capsys: Capture, digits_run: Path, tmp_path: Path) -
     ("arguments", "message"),
     [
         (["--out", "m.pt"], "--out must end in .onnx, got m.pt"),
-        (["--push-to-hub", "me/birds"], "--push-to-hub sends a safetensors folder"),
+        (["--push-to-hub", "me/birds"], "--push-to-hub uploads a safetensors folder"),
         (["--format", "safetensors", "--out", "m.onnx"], "--out must be a folder"),
     ],
 )
@@ -51,6 +51,6 @@ def test_a_missing_extra_gives_the_one_line_that_installs_it(
     assert run(["export", str(digits_run)]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "longtail: onnx and onnxscript are not installed",
-        "ONNX export writes with onnx and checks the result with onnxruntime",
+        "ONNX export writes the file with onnx and checks it with onnxruntime",
         "pip install 'longtail[onnx]'",
     ]

@@ -10,7 +10,7 @@ from longtail.data.datasets.arrays import Layout, Source
 from longtail.data.datasets.digits import DIGITS_LT
 from longtail.data.sources import Report, SourceError
 from longtail.data.sources.extract import extract_tar
-from tests.data.sources.test_extract import tar
+from tests.support.archives import write_tar
 
 Capture = pytest.CaptureFixture[str]
 READ = DIGITS_LT.layouts[0].read
@@ -39,7 +39,7 @@ def test_a_set_is_fetched_from_the_first_source_that_answers(tmp_path: Path, cap
     layout = Layout("folder", ("here",), READ)
     sources = (Source("first", down), Source("second", archive))
     DATASETS.register("mine")(replace(DIGITS_LT, name="mine", layouts=(layout,), sources=sources))
-    tar(tmp_path / "archive.tgz", {"folder/here": b""})
+    write_tar(tmp_path / "archive.tgz", {"folder/here": b""})
     assert run(["data", "fetch", "mine", "--root", str(tmp_path)]) == 0
     captured = capsys.readouterr()
     assert captured.out == f"mine is in {tmp_path} (second)\n"
@@ -52,9 +52,9 @@ def test_a_set_is_fetched_from_the_first_source_that_answers(tmp_path: Path, cap
 def test_an_archive_that_reaches_outside_stops_the_fetch(tmp_path: Path, capsys: Capture) -> None:
     layout = Layout("folder", ("here",), READ)
     DATASETS.register("mine")(replace(DIGITS_LT, layouts=(layout,), sources=(Source("evil", archive),)))
-    tar(tmp_path / "archive.tgz", {"folder/here": b"", "../../outside": b""})
+    write_tar(tmp_path / "archive.tgz", {"folder/here": b"", "../../outside": b""})
     assert run(["data", "fetch", "mine", "--root", str(tmp_path / "..") + f"/{tmp_path.name}"]) == 3
-    assert "archive.tgz holds '../../outside', which lies outside" in capsys.readouterr().err
+    assert "archive.tgz holds '../../outside', which would be written outside" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["archive.tgz"]
 
 
@@ -63,7 +63,7 @@ def test_a_disk_without_room(tmp_path: Path, capsys: Capture) -> None:
     layout = Layout("folder", ("here",), READ)
     DATASETS.register("mine")(replace(DIGITS_LT, layouts=(layout,), size=10**18))
     assert run(["data", "fetch", "mine", "--root", str(tmp_path)]) == 3
-    assert "1000000000000 MB are needed" in capsys.readouterr().err
+    assert "1,000,000,000,000 MB are needed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_csv_and_json_say_the_same(capsys: Capture, digits_run: Path, digit_file
     said = json.loads(out)
     rows = list(csv.DictReader((tmp_path / "x.csv").open()))
     out, _ = predicted(capsys, digits_run, *digit_files, "--out", tmp_path / "x.json", "--top", 10)
-    assert out == f"12 images predicted: {tmp_path / 'x.json'}\n"
+    assert out == f"12 images classified: {tmp_path / 'x.json'}\n"
     assert json.loads((tmp_path / "x.json").read_text()) == said
     for image, row in zip(said, rows, strict=True):
         first, second = image["predictions"][:2]
@@ -59,7 +59,7 @@ def test_an_unreadable_image_is_reported_and_the_others_are_predicted(
     assert [name for name, row in rows.items() if row["error"]] == ["code.png", "empty.jpg"]
     assert rows["code.png"]["class"] == ""
     assert all(row["class"] for name, row in rows.items() if name[:2].isdigit())
-    assert out == f"12 images predicted: {tmp_path / 'x.csv'}\n"
+    assert out == f"12 images classified: {tmp_path / 'x.csv'}\n"
     assert [line.split(" cannot be read: ")[0] for line in err.splitlines()] == [
         f"longtail: {digit_files[0].parent / name}" for name in ("code.png", "empty.jpg")
     ]
@@ -73,6 +73,11 @@ def test_images_of_which_none_can_be_read(capsys: Capture, digits_run: Path, tmp
     assert json.loads(out)[0]["predictions"] == []
 
 
+def test_the_command_in_a_message_can_be_pasted(capsys: Capture) -> None:
+    _, err = predicted(capsys, "my runs/birds 1", code=2)
+    assert err.splitlines()[-1] == "name images or a folder: longtail predict 'my runs/birds 1' birds/*.jpg"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -81,7 +86,7 @@ def test_images_of_which_none_can_be_read(capsys: Capture, digits_run: Path, tmp
         (["{run}", "x.png", "--top", "0"], 2, "--top must be at least 1, got 0"),
         (["{run}", "nowhere.png"], 3, "nowhere.png does not exist"),
         (["{run}", "{tmp}/*.gif"], 3, "holds no images"),
-        (["{tmp}", "{image}"], 3, "is no run: it has no config.yaml"),
+        (["{tmp}", "{image}"], 3, "is not a run: it has no config.yaml"),
         (["{tmp}/run-7", "{image}"], 3, "does not exist"),
         (["{run}", "{image}", "--out", "{tmp}/no/such/x.csv"], 3, "cannot write"),
     ],

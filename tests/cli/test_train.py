@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from longtail.cli import run
+from longtail.training import TrainFlags
 
 TINY = ["--model", "resnet8", "--epochs", "1", "--batch-size", "128", "--workers", "0"]
 
@@ -35,24 +36,25 @@ def test_a_run_trains_and_says_what_it_found(
     assert "a resumed run cannot change optim" in capsys.readouterr().err
 
 
+# What a row of the ablation settles by itself: the weight of the split path's loss, and whether its passes update.
 ROWS = {
-    "baseline": {"compound": False, "split": False, "dual_path": False},
-    "+SBN": {"compound": False, "split": True, "dual_path": False},
-    "+CBN": {"compound": True, "split": False, "dual_path": False},
-    "+CBN+SBN": {"compound": True, "split": True, "dual_path": False},
-    "+CBN+SBN+DPL": {"compound": True, "split": True, "dual_path": True},
+    "baseline": (None, False),
+    "sbn": (None, True),
+    "cbn": (None, False),
+    "cbn_sbn": (1.0, False),
+    "cbn_sbn_dpl": (0.0, False),
 }
 
 
-def test_the_rows_of_the_ablation_differ_in_the_switches_alone(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_rows_of_the_ablation_differ_in_the_row_alone(capsys: pytest.CaptureFixture[str]) -> None:
     resolved = {}
-    for row, switches in ROWS.items():
-        overrides = [part for name, on in switches.items() for part in ("--set", f"method.{name}={str(on).lower()}")]
-        assert run(["train", "cifar10-lt:100", "--dry-run", *overrides]) == 0
-        resolved[row] = yaml.safe_load(capsys.readouterr().out)
-    for row, settings in resolved.items():
-        for name, on in ROWS[row].items():
-            assert settings["method"].pop(name) is on
+    for row, (weight, updates) in ROWS.items():
+        assert run(["train", "digits-lt", "--dry-run", "--set", f"method.row={row}"]) == 0
+        settings = yaml.safe_load(capsys.readouterr().out)
+        assert settings["method"].pop("row") == row
+        assert settings["method"].pop("split_loss_weight") == weight
+        assert settings["method"]["reading_settings"].pop("update_on_split") is updates
+        resolved[row] = settings
     assert all(settings == resolved["baseline"] for settings in resolved.values())
 
 
@@ -66,10 +68,14 @@ def test_the_rows_of_the_ablation_differ_in_the_switches_alone(capsys: pytest.Ca
         (["train", "digits-lt", "--set", "optim.momentun=0.9"], 2, "did you mean optim.momentum?"),
         (["train", "digits-lt", "--set", "method.component=2"], 2, "did you mean method.components?"),
         (["train", "digits-lt", "--config", "nowhere.yaml"], 2, "cannot read nowhere.yaml"),
-        (["train", "digits-lt", "--workers", "some"], 2, "--workers must be a number or auto, got 'some'"),
+        (["train", "digits-lt", "--workers", "some"], 2, "workers must be an integer >= 0 or 'auto', got 'some'"),
+        (["train", "digits-lt", "--epochs", "1.5"], 2, "epochs must be an integer >= 1, got 1.5"),
+        (["train", "digits-lt", "--lr", "nan"], 2, "optim.lr must be a finite number > 0, got nan"),
+        (["train", "digits-lt", "--set", "optim.sam=-1"], 2, "optim.sam must be a finite number > 0 or null, got -1"),
+        (["train", "--resume", "a", "--out", "b"], 2, "--out b cannot go with --resume a"),
         (["train", "digits-lt", "--resume"], 2, "--resume auto needs --out"),
         (["train", "nowhere/"], 3, "nowhere"),
-        (["train", "--resume", "nowhere"], 3, "nowhere is no run"),
+        (["train", "--resume", "nowhere"], 3, "nowhere is not a run"),
         (["list", "methods"], 0, ""),
     ],
 )
@@ -85,6 +91,57 @@ def test_mistakes_are_answered(
     assert run(arguments) == code
     assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert not Path("runs").exists()
+
+
+def test_a_dry_run_prints_the_settings_that_the_run_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["train", "digits-lt:10", "--method", "erm", "--set", "method.loss=focal", *TINY]
+    assert run([*arguments, "--dry-run"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert not Path("runs").exists()
+    assert run(arguments) == 0
+    assert yaml.safe_load(Path("runs/digits-lt-1/config.yaml").read_text()) == shown
+    assert shown["method"]["loss"] == "focal"
+    assert isinstance(shown["image_size"], int)
+    assert isinstance(shown["workers"], int)
+    assert isinstance(shown["val_fraction"], float)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nowhere/"],
+        ["digits-lt", "--method", "compund_bn"],
+        ["digits-lt", "--model", "resnt32"],
+        ["digits-lt", "--method", "erm", "--set", "method.los=focal"],
+        ["digits-lt", "--method", "erm", "--set", "method.loss=focl"],
+        ["digits-lt", "--loggers", "tensorbord"],
+    ],
+)
+def test_a_dry_run_refuses_what_training_refuses(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = run(["train", *arguments])
+    refusal = capsys.readouterr().err
+    assert code != 0
+    assert (run(["train", *arguments, "--dry-run"]), capsys.readouterr().err) == (code, refusal)
+
+
+def test_help_shows_every_flag_with_its_type(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["train", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for name in TrainFlags.__annotations__:
+        assert f" --{name.replace('_', '-')} " in shown
+    for part in (
+        "--epochs INT How often",
+        "--lr FLOAT The highest",
+        "--devices INT|CHOICE How many",
+        "--compile Compile",
+    ):
+        assert part in shown
 
 
 @pytest.mark.parametrize("kind", ["methods", "losses", "samplers", "datasets", "recipes"])
@@ -115,7 +172,7 @@ def test_the_doctor_finds_a_broken_layer(capsys: pytest.CaptureFixture[str], mon
     # The values stay, the gradient does not.
     monkeypatch.setattr(CompoundBatchNorm2d, "forward", lambda self, x: right(self, x.detach()) + 0 * x)
     assert run(["doctor"]) == 1
-    assert "failed: compound batch norm does not agree" in capsys.readouterr().out
+    assert "failed: compound batch norm differs from batch norm" in capsys.readouterr().out
 
 
 def test_a_corrupt_image_in_a_folder_is_left_out_and_told(

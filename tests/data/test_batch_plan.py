@@ -77,10 +77,10 @@ def test_repeats_are_counted_over_all_ranks() -> None:
 @pytest.mark.parametrize(
     ("images", "ranks", "batch_size", "message"),
     [
-        (67, 2, 15, "batch_size must be a multiple of the 2 ranks, got 15"),
-        (67, 1, 0, "batch_size must be a multiple of the 1 ranks, got 0"),
-        (1, 1, 16, "at least two images, got 16 with 1 images in all"),
-        (67, 2, 2, "at least two images, got 2 with 67 images in all"),
+        (67, 2, 15, "batch_size must be a positive multiple of the number of ranks, 2, got 15"),
+        (67, 1, 0, "batch_size must be a positive multiple of the number of ranks, 1, got 0"),
+        (1, 1, 16, "at least two images, got 16 for 1 rank and 1 image"),
+        (67, 2, 2, "at least two images, got 2 for 2 ranks and 67 images"),
     ],
 )
 def test_a_batch_that_cannot_be_shared_out_is_refused(images: int, ranks: int, batch_size: int, message: str) -> None:

@@ -2,19 +2,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from longtail._errors import DataError
 from longtail.data import FileImages, open_dataset
-from longtail.data.open_dataset import data_root
-
-
-def folder(root: Path, counts: dict[str, int]) -> Path:
-    for name, count in counts.items():
-        (root / name).mkdir(parents=True)
-        for i in range(count):
-            Image.new("RGB", (8, 8), (i, len(name), 0)).save(root / name / f"{i}.png")
-    return root
+from longtail.data.check import check_data
+from longtail.data.open_dataset import data_root, split_inventory, take_inventory
+from tests.support.image_folders import write_image_folders
 
 
 def names(data: object) -> set[str]:
@@ -50,7 +43,7 @@ def test_the_seed_chooses_the_images_and_not_their_number() -> None:
 
 
 def test_own_images_without_a_test_split_are_parted_in_three(tmp_path: Path) -> None:
-    data = open_dataset(folder(tmp_path, {"a": 40, "b": 10, "c": 2, "d": 1}))
+    data = open_dataset(write_image_folders(tmp_path, {"a": 40, "b": 10, "c": 2, "d": 1}))
     assert np.bincount(data.test.targets, minlength=4).tolist() == [8, 2, 1, 0]
     assert np.bincount(data.val.targets, minlength=4).tolist() == [3, 1, 0, 0]
     assert list(data.class_counts) == [29, 7, 1, 1]
@@ -60,29 +53,48 @@ def test_own_images_without_a_test_split_are_parted_in_three(tmp_path: Path) -> 
 
 
 def test_given_splits_are_kept(tmp_path: Path) -> None:
-    folder(tmp_path, {"train/a": 5, "train/b": 5, "val/a": 2, "val/b": 2, "test/a": 3, "test/b": 3})
+    write_image_folders(tmp_path, {"train/a": 5, "train/b": 5, "val/a": 2, "val/b": 2, "test/a": 3, "test/b": 3})
     data = open_dataset(tmp_path, val_fraction=0.5)
     assert (len(data.train), len(data.val), len(data.test)) == (10, 4, 6)
     assert data.notes == ()
 
 
 def test_a_validation_split_takes_the_place_of_a_missing_test_split(tmp_path: Path) -> None:
-    folder(tmp_path, {"train/a": 20, "train/b": 20, "val/a": 2, "val/b": 2})
+    write_image_folders(tmp_path, {"train/a": 20, "train/b": 20, "val/a": 2, "val/b": 2})
     data = open_dataset(tmp_path)
     assert (len(data.train), len(data.val), len(data.test)) == (36, 4, 4)
     assert all(name.startswith("train") for name in names(data.val))
     assert all(name.startswith("val") for name in names(data.test))
 
 
-def test_files_that_a_check_found_unreadable_are_left_out(tmp_path: Path) -> None:
-    folder(tmp_path, {"train/a": 3, "train/b": 3, "test/a": 1, "test/b": 1})
-    data = open_dataset(tmp_path, leave_out=["train/a/1.png"], val_fraction=0)
-    assert list(data.class_counts) == [2, 3]
+def test_a_check_leaves_out_unreadable_files_and_says_so(tmp_path: Path) -> None:
+    write_image_folders(tmp_path, {"train/a": 4, "train/b": 4, "test/a": 1, "test/b": 1})
+    (tmp_path / "train" / "a" / "1.png").write_bytes(b"not an image")
+    data = open_dataset(tmp_path, val_fraction=0, check=True)
+    assert list(data.class_counts) == [3, 4]
     assert "train/a/1.png" not in names(data.train)
+    assert [problem.code for problem in data.problems] == ["unreadable"]
+    assert list(open_dataset(tmp_path, val_fraction=0).class_counts) == [4, 4]
+
+
+def test_a_check_of_a_benchmark_finds_its_problems() -> None:
+    checked = open_dataset("digits-lt:10", check=True)
+    assert checked.problems == check_data(take_inventory("digits-lt:10")).problems
+    assert len(checked.train) == len(open_dataset("digits-lt:10").train)
+
+
+def test_one_inventory_serves_the_check_and_the_split(tmp_path: Path) -> None:
+    write_image_folders(tmp_path, {"a": 40, "b": 10})
+    inventory = take_inventory(tmp_path)
+    once = split_inventory(check_data(inventory).data, seed=3, val_fraction=0.2)
+    again = open_dataset(tmp_path, seed=3, val_fraction=0.2, check=True)
+    for part in ("train", "val", "test"):
+        assert names(getattr(once, part)) == names(getattr(again, part))
+    assert once.notes == again.notes
 
 
 def test_a_class_missing_from_test_does_not_shift_the_others(tmp_path: Path) -> None:
-    folder(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 2, "test/c": 1})
+    write_image_folders(tmp_path, {"train/a": 2, "train/b": 2, "train/c": 2, "test/c": 1})
     data = open_dataset(tmp_path)
     assert data.test.targets.tolist() == [2]
     assert data.problems[0].code == "class-missing-from-test"
@@ -106,4 +118,4 @@ def test_missing_data_names_the_command_that_fetches_it(tmp_path: Path) -> None:
 
 
 def test_numbers_as_labels_are_ordered_by_value(tmp_path: Path) -> None:
-    assert open_dataset(folder(tmp_path, {"10": 2, "9": 2, "100": 2})).classes == ("9", "10", "100")
+    assert open_dataset(write_image_folders(tmp_path, {"10": 2, "9": 2, "100": 2})).classes == ("9", "10", "100")

@@ -53,7 +53,7 @@ def test_small_images_keep_their_size_and_have_the_policy_of_their_kin(
 def test_images_of_all_sizes_are_resized_and_have_imagenets_policy(name: str) -> None:
     found = preprocessing_of(data(name, None, 3))
     assert (found.size, found.policy, found.flip, found.resized) == (224, "imagenet", True, True)
-    assert found.evaluation().framing.decode_size == 256
+    assert found.evaluation().crop.decode_size == 256
 
 
 def test_small_images_are_resized_when_another_size_is_asked_for() -> None:

@@ -75,7 +75,7 @@ def test_it_can_be_sent_to_a_process() -> None:
 
 
 def test_a_wrong_argument_is_named() -> None:
-    with pytest.raises(ValueError, match="views must name at least one view"):
+    with pytest.raises(ValueError, match="views must have at least one view"):
         ViewedImages(IMAGES, [], mean=CIFAR.mean, std=CIFAR.std)
-    with pytest.raises(ValueError, match="mean must have one number for each of 3 channels, got 1"):
+    with pytest.raises(ValueError, match="mean must have one number per channel, 3, got 1"):
         ViewedImages(IMAGES, [CIFAR.weak()], mean=[0.5], std=[0.5])[key(0)]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from longtail.evaluation import Predictions, align_predictions
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(8, images_per_class=5)
 PATHS = tuple(f"{i}.png" for i in range(40))
@@ -39,12 +39,12 @@ def test_other_images_are_refused() -> None:
         np.vstack([DATA.logits, DATA.logits[:1]]),
         FIRST.classes,
     )
-    with pytest.raises(ValueError, match=r"b has 'new\.png', which is no test image of a"):
+    with pytest.raises(ValueError, match=r"b has the test image 'new\.png', which a lacks"):
         align_predictions({"a": FIRST, "b": more})
 
 
 def test_an_image_that_stands_twice_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"b lists '0\.png' more than once"):
+    with pytest.raises(ValueError, match=r"b lists the test image '0\.png' more than once"):
         align_predictions({"a": FIRST, "b": replace(FIRST, paths=("0.png", "0.png", *PATHS[2:]))})
 
 
@@ -56,7 +56,7 @@ def test_other_classes_are_refused() -> None:
 def test_other_labels_are_refused() -> None:
     target = DATA.target.copy()
     target[5] = (target[5] + 1) % 8
-    with pytest.raises(ValueError, match=r"agree on the true classes, but '5\.png' is .* \(1 such images\)"):
+    with pytest.raises(ValueError, match=r"agree on the true classes, but '5\.png' is .* \(1 such image\)"):
         align_predictions({"a": FIRST, "b": replace(FIRST, target=target)})
 
 

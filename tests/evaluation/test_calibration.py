@@ -5,7 +5,7 @@ from torchmetrics.functional.classification import binary_calibration_error, mul
 
 from longtail.evaluation._arrays import softmax
 from longtail.evaluation.calibration import calibration_error_per_class, reliability
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(12, images_per_class=40)
 PROBS = softmax(DATA.logits.astype(np.float64))

@@ -5,7 +5,7 @@ import pytest
 
 from longtail.evaluation import adjust_logits, compare_runs
 from longtail.evaluation.comparison import Difference
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 SIMULATED = simulate(40, images_per_class=25)
 NOISE = np.random.default_rng(8).normal(0, 0.5, (2, *SIMULATED.logits.shape)).astype(np.float32)
@@ -108,4 +108,4 @@ def test_runs_that_do_not_match_are_refused() -> None:
 def test_a_notebook_shows_a_table_in_which_names_are_text() -> None:
     shown = compare_runs({"<a>": [[1.0, 0.0]], "<b>": [[0.0, 1.0]]}, [0], [5, 5])._repr_html_()
     assert "<td>&lt;b&gt;</td><td>balanced accuracy</td><td>-100.0</td><td>no difference shown</td>" in shown
-    assert "points less &lt;a&gt;" in shown
+    assert "difference from &lt;a&gt; in points" in shown

@@ -12,7 +12,7 @@ from longtail.evaluation.confusion_matrix import (
     recall_per_class,
     wilson_interval,
 )
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(20, images_per_class=15)
 PREDICTION = DATA.logits.argmax(axis=1)

@@ -7,7 +7,7 @@ from torchmetrics.functional.classification import binary_calibration_error, mul
 
 from longtail.class_counts import GROUPS
 from longtail.evaluation import evaluate
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(100, images_per_class=10)
 FOUND = evaluate(DATA.logits, DATA.target, DATA.counts, DATA.classes)
@@ -191,11 +191,11 @@ def test_groups_stand_in_their_order() -> None:
     [
         ([[1.0, float("nan")]], [0], [5, 5], r"logits must be finite, got NaN or infinity in 1 of 1 rows"),
         ([[1.0, float("inf")]], [0], [5, 5], "logits must be finite"),
-        ([1.0, 2.0], [0], [5, 5], r"logits must be a table of images by classes.*\(2,\)"),
+        ([1.0, 2.0], [0], [5, 5], r"logits must have the shape \(images, classes\).*\(2,\)"),
         (np.zeros((0, 2)), [], [5, 5], "at least one of each"),
         ([[1.0, 2.0]], [2], [5, 5], "target must be 0 to 1, got 2 to 2"),
         ([[1.0, 2.0]], [-1], [5, 5], "target must be 0 to 1, got -1"),
-        ([[1.0, 2.0]], [0, 1], [5, 5], "one label for each of 1 images"),
+        ([[1.0, 2.0]], [0, 1], [5, 5], r"one label for each image, the shape \(1,\), got \(2,\)"),
         ([[1.0, 2.0]], [0], [5, 5, 5], "class_counts must have one number for each of 2 classes, got 3"),
     ],
 )

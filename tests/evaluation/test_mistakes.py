@@ -1,7 +1,7 @@
 import numpy as np
 
 from longtail.evaluation import surest_mistakes
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 
 def test_the_most_confident_errors_come_first() -> None:

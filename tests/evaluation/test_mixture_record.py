@@ -2,8 +2,7 @@ import json
 
 import pytest
 
-from longtail.evaluation import MixtureLayer, MixtureRecord
-from longtail.evaluation.mixture_record import collapse_remark, collapse_sentence, pack_record, unpack_record
+from longtail.evaluation import MixtureLayer, MixtureRecord, mixture_records, pack_layer
 
 APART = ((0.0, 1.0), (1.0, 0.0))
 
@@ -12,68 +11,38 @@ def layer(name: str, heavy: float, usage: tuple[tuple[float, ...] | None, ...] =
     return MixtureLayer(name, (heavy, 1 - heavy), APART, usage)
 
 
-def history(**heavy: list[float]) -> list[MixtureRecord]:
-    """A record each second epoch; by layer, the mass of the first component in each."""
-    columns = zip(*heavy.values(), strict=True)
-    return [
-        MixtureRecord(2 * i, tuple(layer(name, p) for name, p in zip(heavy, column, strict=True)))
-        for i, column in enumerate(columns, start=1)
-    ]
+def stored(record: MixtureRecord) -> str:
+    """As a run keeps it."""
+    return json.dumps({"epoch": record.epoch, "mixture": [pack_layer(layer) for layer in record.layers]})
 
 
-HISTORY = history(a=[0.5, 0.6, 0.6], b=[0.5, 0.999, 0.999], c=[0.999, 0.999, 0.5])
-A, B, C = HISTORY[-1].layers
-
-
-def test_a_collapse_is_named_with_the_epoch_at_which_it_was_first_seen() -> None:
-    assert collapse_remark(A, HISTORY) == ""
-    assert collapse_remark(B, HISTORY) == "collapsed: one component has 99.9% of the mass, first seen after epoch 4"
-    assert collapse_remark(B, []) == "collapsed: one component has 99.9% of the mass"
-    assert collapse_remark(layer("new", 0.999), HISTORY) == "collapsed: one component has 99.9% of the mass"
-
-
-def test_a_collapse_that_passed_is_named_too() -> None:
-    assert collapse_remark(C, HISTORY) == "had collapsed after epoch 2, last seen so after epoch 4"
-    assert collapse_remark(C, HISTORY[:1]) == "had collapsed after epoch 2"
-
-
-def test_all_layers_make_one_sentence() -> None:
-    assert collapse_sentence([A]) == "No layer has collapsed."
-    assert collapse_sentence([A, B]) == "1 of 2 layers have collapsed."
-    assert collapse_sentence([B]).startswith("Every layer has collapsed: the mixture does no more")
-    assert collapse_sentence([A, B, C], HISTORY) == (
-        "1 of 3 layers have collapsed, first b after epoch 4. 1 was so during training and did not stay so."
-    )
-
-
-def test_components_that_never_parted_are_told_from_those_that_came_together() -> None:
-    same = MixtureLayer("a", (0.5, 0.5), ((0.0, 0.0), (0.0, 0.0)), ())
-    still = [MixtureRecord(epoch, (same,)) for epoch in (2, 4)]
-    assert "are the same and never parted: a collapsed mixture" in collapse_sentence([same], still)
-    met = [MixtureRecord(2, (layer("a", 0.5),)), *still[1:]]
-    assert collapse_sentence([same], met).startswith("Every layer has collapsed, first a after epoch 4")
-
-
-def test_components_that_part_late_have_not_collapsed_before() -> None:
-    same = MixtureLayer("a", (0.5, 0.5), ((0.0, 0.0), (0.0, 0.0)), ())
-    late = [MixtureRecord(2, (same,)), MixtureRecord(4, (layer("a", 0.5),)), MixtureRecord(6, (layer("a", 0.999),))]
-    assert collapse_sentence([layer("a", 0.5)], late[:2]) == "No layer has collapsed."
-    assert collapse_remark(layer("a", 0.5), late[:2]) == ""
-    assert collapse_remark(layer("a", 0.999), late).endswith("first seen after epoch 6")
-
-
-def test_a_record_comes_back_from_plain_values() -> None:
-    usage = ((0.25, 0.75), None, (0.123, 0.877), None)
+@pytest.mark.parametrize("usage", [((0.25, 0.75), None, (0.123, 0.877), None), ((0.25, 0.75), (0.5, 0.5)), ()])
+def test_a_record_comes_back_from_plain_values(usage: tuple[tuple[float, ...] | None, ...]) -> None:
     record = MixtureRecord(7, (layer("a", 0.25, usage), layer("b", 0.5, usage)))
-    assert unpack_record(json.loads(json.dumps(pack_record(record)))) == record
+    assert mixture_records([json.loads(stored(record))]) == [record]
+
+
+def test_a_class_without_images_may_stand_as_null() -> None:
+    plain = {"name": "a", "priors": [0.5, 0.5], "distances": [[0, 1], [1, 0]], "usage": [[0.25, 0.75], None]}
+    ((read,),) = (record.layers for record in mixture_records([{"epoch": 1, "mixture": [plain]}]))
+    assert read == layer("a", 0.5, ((0.25, 0.75), None))
 
 
 def test_a_record_is_rounded_and_leaves_out_classes_that_were_not_seen() -> None:
     usage = (None,) * 5000 + ((1 / 3, 2 / 3),)
-    record = MixtureRecord(1, tuple(layer(str(i), 1 / 3, usage) for i in range(31)))
-    packed = json.dumps(pack_record(record))
-    assert len(packed) < 31 * 150
-    back = unpack_record(json.loads(packed)).layers[30]
+    packed = stored(MixtureRecord(1, tuple(layer(str(i), 1 / 3, usage) for i in range(31))))
+    assert len(packed) < 31 * 180
+    back = mixture_records([json.loads(packed)])[0].layers[30]
     assert back.usage[5000] == (0.333, 0.667)
     assert back.usage[:5000] == usage[:5000]
     assert back.priors == pytest.approx((1 / 3, 2 / 3), abs=1e-6)
+
+
+def test_records_without_mixtures_are_passed_over() -> None:
+    assert mixture_records([{"epoch": 1}, {"epoch": 2, "mixture": []}, {"epoch": 3, "centroids": [1.0]}]) == []
+
+
+@pytest.mark.parametrize("broken", [[{"name": "a"}], 5, [None], {"a": 1}])
+def test_a_broken_record_is_refused(broken: object) -> None:
+    with pytest.raises(ValueError, match="the section mixture of a record is broken"):
+        mixture_records([{"epoch": 1, "mixture": broken}])

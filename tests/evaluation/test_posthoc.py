@@ -5,7 +5,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax
 
 from longtail.evaluation import adjust_logits, choose_tau, evaluate, fit_temperature, scale_temperature
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 VAL = simulate(50, images_per_class=10, seed=1)
 TEST = simulate(50, images_per_class=20, seed=2)
@@ -62,7 +62,7 @@ def test_the_sweep_can_follow_top_1() -> None:
 
 
 def test_no_tau_is_refused() -> None:
-    with pytest.raises(ValueError, match="taus must name at least one"):
+    with pytest.raises(ValueError, match="taus must hold at least one"):
         choose_tau([[1.0, 0.0]], [0], [[1.0, 0.0]], [9, 1], taus=())
 
 

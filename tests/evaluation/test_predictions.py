@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longtail.evaluation import evaluate, read_predictions, write_predictions
-from tests.evaluation.simulate import simulate
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(12, images_per_class=4)
 PATHS = [f"test/{i}.png" for i in range(len(DATA.target))]
@@ -80,7 +80,7 @@ def test_a_failed_write_leaves_the_previous_file_and_nothing_else(tmp_path: Path
 def test_missing_columns_are_named(tmp_path: Path) -> None:
     file = tmp_path / "predictions.csv"
     file.write_text("path,label\na.png,cat\n")
-    with pytest.raises(ValueError, match=r"has no target, prediction, logits; is it the predictions\.csv of a run"):
+    with pytest.raises(ValueError, match=r"lacks target, prediction, logits; is it the predictions\.csv of a run"):
         read_predictions(file, ["cat", "dog"])
 
 
@@ -102,7 +102,7 @@ def test_too_few_classes_are_refused(tmp_path: Path) -> None:
 def test_classes_in_another_order_are_noticed(tmp_path: Path) -> None:
     file = tmp_path / "predictions.csv"
     write(file)
-    with pytest.raises(ValueError, match="classes stand in another order"):
+    with pytest.raises(ValueError, match="classes are in another order"):
         read_predictions(file, DATA.classes[::-1])
 
 
@@ -118,5 +118,5 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
 
 
 def test_paths_must_match_the_logits(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="paths must name each of the 1 rows of logits, got 2"):
+    with pytest.raises(ValueError, match="paths must have one entry for each row of logits, 1 in all, got 2"):
         write_predictions(tmp_path / "p.csv", paths=["a", "b"], target=[0], logits=[[1.0, 0.0]], classes=["a", "b"])

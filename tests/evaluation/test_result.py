@@ -1,22 +1,25 @@
 import json
+from dataclasses import asdict
 
 import numpy as np
-import pytest
 
-from longtail.evaluation import Evaluation, evaluate
-from tests.evaluation.simulate import simulate
-
-DATA = simulate(30, images_per_class=5)
-FOUND = evaluate(DATA.logits, DATA.target, DATA.counts, DATA.classes, replicates=50)
+from longtail.evaluation import evaluate
+from tests.support.simulated_logits import simulate
 
 
-def test_json_keeps_everything() -> None:
-    assert Evaluation.from_json(FOUND.to_json()) == FOUND
+def test_json_holds_every_number() -> None:
+    data = simulate(30, images_per_class=5)
+    found = evaluate(data.logits, data.target, data.counts, data.classes, replicates=50)
+    written = json.loads(found.to_json())
+    assert written.pop("format") == 1
+    assert written == json.loads(json.dumps(asdict(found)))
 
 
-def test_json_keeps_what_is_absent() -> None:
-    found = evaluate([[0.0, 2.0, 1.0]], [1], [200, 50, 5], replicates=5)
-    assert Evaluation.from_json(found.to_json()) == found
+def test_json_has_null_for_what_is_absent() -> None:
+    written = json.loads(evaluate([[0.0, 2.0, 1.0]], [1], [200, 50, 5], replicates=5).to_json())
+    assert written["head_tail_gap"] is None
+    assert written["classes"][0]["recall"] is None
+    assert written["groups"]["few"]["accuracy"] is None
 
 
 def test_json_is_strict_json() -> None:
@@ -24,12 +27,6 @@ def test_json_is_strict_json() -> None:
         raise AssertionError(f"{constant} is not JSON")
 
     json.loads(evaluate([[0.0, 1.0]], [0], [200, 5]).to_json(), parse_constant=refuse)
-
-
-@pytest.mark.parametrize("text", ['{"format": 99}', "[]"])
-def test_another_format_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="must be an evaluation of format 1"):
-        Evaluation.from_json(text)
 
 
 def test_a_notebook_shows_a_table_in_which_names_are_text() -> None:

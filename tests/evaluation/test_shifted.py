@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from longtail.evaluation import shifted_accuracy, shifted_prior, shifted_subset
-from tests.evaluation.simulate import simulate
+from longtail.evaluation import shifted_accuracy, shifted_prior
+from tests.support.simulated_logits import simulate
 
 DATA = simulate(20, images_per_class=50)
 
@@ -18,24 +18,15 @@ def test_backward_prior_is_the_forward_one_turned_round() -> None:
     np.testing.assert_allclose(backward[[0, 2, 1]], forward[[1, 2, 0]])
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_subset_sizes_follow_the_protocol(direction: str) -> None:
-    rows = shifted_subset(DATA.target, DATA.counts, "forward" if direction == "forward" else "backward", 10)
-    sizes = np.bincount(DATA.target[rows], minlength=20)
-    expected = [int(50 * 10 ** (-k / 19) + 1e-9) for k in range(20)]
-    np.testing.assert_array_equal(sizes, expected if direction == "forward" else expected[::-1])
-    assert len(set(rows)) == len(rows)
-
-
-def test_subsets_follow_their_seed() -> None:
-    first, again, other = (shifted_subset(DATA.target, DATA.counts, "forward", 10, seed=s) for s in (0, 0, 1))
-    np.testing.assert_array_equal(first, again)
-    assert (first != other).any()
-
-
 def test_accuracy_is_the_mean_over_drawn_test_sets() -> None:
     correct = DATA.logits.argmax(axis=1) == DATA.target
-    drawn = [correct[shifted_subset(DATA.target, DATA.counts, "backward", 10, seed=seed)].mean() for seed in range(300)]
+    prior = shifted_prior(DATA.counts, "backward", 10)
+    keep = (50 * prior / prior.max() + 1e-9).astype(int)  # of 50 test images of each class
+    drawn = []
+    for seed in range(300):
+        generator = np.random.default_rng(seed)
+        rows = [generator.permutation(np.flatnonzero(DATA.target == k))[: keep[k]] for k in range(20)]
+        drawn.append(correct[np.concatenate(rows)].mean())
     (found,) = (
         s
         for s in shifted_accuracy(DATA.logits, DATA.target, DATA.counts, model_prior="train")

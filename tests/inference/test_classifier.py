@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 import longtail
+from longtail import inference
 from longtail._errors import DataError, UsageError
 from longtail.data import FileImages
 from longtail.evaluation import read_predictions
@@ -134,7 +135,7 @@ def broken(run: Path, **changes: object) -> Path:
         ({"preprocessing": {"size": 8}}, "is broken"),
         ({"model": {"name": "resnet14", "in_channels": 1}}, "does not fit"),
         ({"model": {"name": "resnet9", "in_channels": 1}}, "there is no model 'resnet9'"),
-        ({"method": {"name": "emr"}}, "methods has no 'emr'"),
+        ({"method": {"name": "emr"}}, "no 'emr' among the methods"),
     ],
 )
 def test_models_that_cannot_be_used(digits_run: Path, tmp_path: Path, changes: dict[str, object], message: str) -> None:
@@ -149,3 +150,8 @@ def test_weights_that_were_cut_off(digits_run: Path, tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:5000])
     with pytest.raises(DataError, match="is broken"):
         longtail.load(tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", inference.__all__)
+def test_every_public_name_is_imported_on_first_use(name: str) -> None:
+    assert getattr(inference, name).__name__ == name

@@ -60,7 +60,7 @@ def test_classes_are_mapped_by_name_and_files_seen_as_in_training(digits_run: Pa
     assert found.evaluation.images == len(kept)
     assert found.evaluation.top1.value == accuracy_score(data.test.targets[kept], prediction)
     assert found.evaluation.measured == 8
-    assert found.notes == (f"{folder} has no splits: all of its images are measured",)
+    assert found.notes == (f"{folder} has no splits: all its images are measured",)
 
 
 def test_a_folder_of_splits(digits_run: Path, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_folder_of_splits(digits_run: Path, tmp_path: Path) -> None:
 def test_classes_that_the_run_does_not_know(digits_run: Path, tmp_path: Path) -> None:
     folder = class_folders(tmp_path, "set", indices=range(30)) / "set"
     shutil.copytree(folder / "9", folder / "ten")
-    with pytest.raises(DataError, match="has 1 classes that the run does not know, for example 'ten'"):
+    with pytest.raises(DataError, match="has 1 class that the run does not know, for example 'ten'"):
         measure(digits_run, str(folder))
     found = measure(digits_run, str(folder), ignore_unknown=True)
     assert found.evaluation.images == 30
@@ -91,14 +91,16 @@ def test_classes_that_the_run_does_not_know(digits_run: Path, tmp_path: Path) ->
 
 
 def test_data_that_has_changed_since(digits_run: Path, tmp_path: Path) -> None:
-    shutil.copytree(digits_run, tmp_path / "run")
-    file = tmp_path / "run/split.csv"
+    run = tmp_path / "my run"
+    shutil.copytree(digits_run, run)
+    file = run / "split.csv"
     rows = list(csv.reader(file.open()))
     rows[5][2] = "1" if rows[5][2] == "0" else "0"
     with file.open("w", newline="") as out:
         csv.writer(out).writerows(rows)
-    with pytest.raises(DataError, match="is not as it was when"):
-        measure(tmp_path / "run", split="train")
+    with pytest.raises(DataError, match="has changed since") as caught:
+        measure(run, split="train")
+    assert caught.value.fix.endswith(f"name other data: longtail evaluate '{run}' DATA")
 
 
 def test_a_run_without_validation_images(compound_run: Path) -> None:

@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import yaml
 from torch import Tensor
 
 from longtail._typing import Reduction
 from longtail.class_counts import ClassCounts
 from longtail.losses import LOSSES
+from longtail.methods.base import resolved_arguments
 
 COUNTS = [500, 90, 7, 1, 90]
 # The arguments that turn a loss into plain cross-entropy, whatever the counts; none: counts alone decide.
@@ -180,6 +182,41 @@ def test_has_no_state_and_takes_an_empty_one(name: str) -> None:
     loss.load_state_dict({}, strict=True)
 
 
+# Other values than the defaults, so that an argument that is kept under another name or not at all is noticed.
+OTHER: dict[str, Any] = {
+    "weighting": "inverse_frequency",
+    "shape": "convex",
+    "beta": 0.9,
+    "gamma": 1.5,
+    "max_margin": 0.3,
+    "scale": 7.0,
+    "reweight_from": 0.0,
+    "head": 0.2,
+    "tail": 0.1,
+    "strength": 0.5,
+    "stretch": 0.3,
+    "shift": 0.4,
+    "reduction": "sum",
+}
+
+
+@each_loss
+@pytest.mark.parametrize("other", [False, True], ids=["defaults", "others"])
+def test_a_loss_built_anew_from_its_resolved_arguments_is_the_same(name: str, other: bool) -> None:
+    arguments = [setting for setting in inspect.signature(LOSSES[name]).parameters if setting != "class_counts"]
+    given = {setting: OTHER[setting] for setting in arguments} if other else {}
+    loss = LOSSES[name](COUNTS, **given)
+    resolved = resolved_arguments(loss)
+    assert list(resolved) == arguments
+    assert {setting: resolved[setting] for setting in given} == given
+    again = LOSSES[name](COUNTS, **yaml.safe_load(yaml.safe_dump(resolved)))
+    for progress in (0.0, 1.0):
+        loss.set_progress(progress)
+        again.set_progress(progress)
+        assert torch.equal(loss(*batch()), again(*batch()))
+    assert resolved_arguments(loss) == resolved
+
+
 @each_loss
 def test_its_repr_names_the_classes_and_the_reduction(name: str) -> None:
     text = repr(LOSSES[name](COUNTS))
@@ -199,8 +236,8 @@ def test_an_empty_batch_sums_to_zero(name: str) -> None:
     [
         ([5, 0, 3], "class_counts must be at least 1 for every class, got 0 for class 1"),
         ([5, 3, -2], "class_counts must be at least 1 for every class, got -2 for class 2"),
-        ([], r"class_counts must be one number a class, got shape \(0,\)"),
-        (torch.ones(2, 2), r"class_counts must be one number a class, got shape \(2, 2\)"),
+        ([], r"class_counts must be one number per class, got shape \(0,\)"),
+        (torch.ones(2, 2), r"class_counts must be one number per class, got shape \(2, 2\)"),
     ],
 )
 def test_bad_counts_are_refused(name: str, counts: list[int] | Tensor, message: str) -> None:
@@ -210,7 +247,7 @@ def test_bad_counts_are_refused(name: str, counts: list[int] | Tensor, message: 
 
 @each_loss
 def test_counts_of_another_length_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=r"class_counts must have one count for each of the 5 .* got 4"):
+    with pytest.raises(ValueError, match=r"class_counts must have one count per column of logits, 5, got 4"):
         LOSSES[name](COUNTS[:4])(*batch())
 
 
@@ -224,9 +261,9 @@ def test_counts_of_another_length_are_refused(name: str) -> None:
             torch.zeros(2, 5),
             torch.tensor([1]),
             ValueError,
-            r"target must have one label .* 2 .* shape \(1,\)",
+            r"target must have one label per row of logits, shape \(2,\), got shape \(1,\)",
         ),
-        (torch.zeros(1, 5), torch.tensor([5]), ValueError, "target must be 0 to 4, got 5"),
+        (torch.zeros(1, 5), torch.tensor([5]), ValueError, "target must be from 0 to 4, got 5"),
         (torch.zeros(1, 5), torch.tensor([-100]), ValueError, "got -100 .there is no ignore_index"),
         (torch.zeros(1, 5), torch.tensor([1], dtype=torch.int32), TypeError, "got torch.int32; call target"),
         (

@@ -40,7 +40,7 @@ def test_post_hoc_adjustment_of_strength_zero_changes_nothing() -> None:
 
 
 def test_post_hoc_adjustment_refuses_what_does_not_fit() -> None:
-    with pytest.raises(ValueError, match="one count for each of the 3 columns of logits, got 4"):
+    with pytest.raises(ValueError, match="one count per column of logits, 3, got 4"):
         adjust_logits(torch.zeros(1, 3), class_counts=COUNTS)
     with pytest.raises(ValueError, match=r"logits must have shape \(batch, classes\), got \(4,\)"):
         adjust_logits(torch.zeros(4), class_counts=COUNTS)

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from longtail._typing import Reduction
-from longtail.losses import NegativeCosineLoss, negative_cosine_loss
+from longtail.losses import negative_cosine_loss
 from tests.reference import losses as loops
 
 
@@ -18,7 +18,6 @@ def test_equals_the_loop(reduction: Reduction) -> None:
     rows = torch.tensor(loops.negative_cosine(prediction.tolist(), goal.tolist()), dtype=torch.float64)
     want = {"none": rows, "mean": rows.mean(), "sum": rows.sum()}[reduction]
     torch.testing.assert_close(negative_cosine_loss(prediction, goal, reduction=reduction), want)
-    torch.testing.assert_close(NegativeCosineLoss(reduction=reduction)(prediction, goal), want)
 
 
 def test_no_gradient_reaches_the_goal() -> None:
@@ -62,5 +61,5 @@ def test_half_precision_is_computed_in_float32(dtype: torch.dtype) -> None:
 
 
 def test_shapes_that_differ_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"one shape \(batch, features\), got \(2, 3\) and \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"the same shape \(batch, features\), got \(2, 3\) and \(2, 4\)"):
         negative_cosine_loss(torch.zeros(2, 3), torch.zeros(2, 4))

@@ -1,4 +1,4 @@
-"""A small network, its batches, and the rows of the ablation, for the tests of compound batch norm."""
+"""A small network and its batches, for the tests of compound batch norm."""
 
 from typing import Any, NamedTuple
 
@@ -11,14 +11,10 @@ from longtail.nn import CompoundBatchNorm, class_groups
 
 COUNTS = [60, 20, 6, 2]
 TARGET = torch.tensor([0, 0, 0, 0, 1, 1, 2, 2, 3, 3])
-GROUPS = class_groups(4, 2)[TARGET]
+GROUPS = class_groups(4, 2, "contiguous")[TARGET]
 
-BASELINE: dict[str, Any] = {"compound": False, "split": False, "dual_path": False}
-SBN: dict[str, Any] = {"compound": False, "split": True, "dual_path": False}
-CBN: dict[str, Any] = {"compound": True, "split": False, "dual_path": False}
-BOTH = {"compound": True, "split": True, "dual_path": False}
-DPL = {"compound": True, "split": True, "dual_path": True}
-PLAIN: dict[str, Any] = {"reading": "paper", "statistics": "batch", "momentum": 0.1}
+# Batch norm's statistics, and the paper's letter otherwise.
+PLAIN: dict[str, Any] = {"reading": "appendix", "reading_settings": {"statistics": "batch", "min_mass": 2.0}}
 
 
 class Images(NamedTuple):

@@ -1,48 +1,58 @@
+import dataclasses
 from typing import Any
 
 import pytest
 import timm
 import torch
+import yaml
 from torch import Tensor, nn
 
-from longtail.methods import CompoundBN, Decoupled
-from longtail.nn import (
-    CompoundBatchNorm,
-    class_groups,
-    convert_batch_norm,
-)
-from tests.methods.small import BASELINE, CBN, COUNTS, SBN, TARGET, Images, images, network, norms
+from longtail.methods import CompoundBN
+from longtail.methods.compound_bn import ROWS
+from longtail.nn import READINGS, CompoundBatchNorm, Reading, class_groups, convert_batch_norm
+from tests.methods.small import COUNTS, TARGET, Images, images, network, norms
 
 
 @pytest.mark.parametrize(
-    ("reading", "split", "expected"),
-    [("measured", True, "random"), ("measured", False, "random"), ("paper", True, "equal"), ("paper", False, "random")],
+    ("reading", "row", "expected"),
+    [
+        ("measured", "cbn_sbn", "random"),
+        ("measured", "cbn", "random"),
+        ("text", "cbn_sbn", "equal"),
+        ("text", "cbn", "random"),
+        ("appendix", "sbn", "equal"),
+        ("appendix", "cbn", "random"),
+    ],
 )
-def test_components_start_apart_where_no_split_path_parts_them(reading: Any, split: bool, expected: str) -> None:
-    model = CompoundBN(network(), COUNTS, reading=reading, split=split, dual_path=False).model
-    found = {layer.component_init for layer in model.modules() if isinstance(layer, CompoundBatchNorm)}
-    assert found == {expected}
+def test_components_start_apart_where_no_split_path_parts_them(reading: str, row: str, expected: str) -> None:
+    built = CompoundBN(network(), COUNTS, reading=reading, row=row)
+    assert {layer.reading.component_init for layer in norms(built)} == {expected}
+
+
+@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("reading", READINGS)
+def test_settings_are_complete_and_build_the_same_again(row: str, reading: str) -> None:
+    built = CompoundBN(
+        network(), COUNTS, row=row, reading=reading, layers=["stage3"], reading_settings={"min_mass": 1.0}
+    )
+    settings = built.settings()
+    assert yaml.safe_load(yaml.safe_dump(settings)) == settings
+    again = CompoundBN(network(), COUNTS, **settings)
+    assert again.settings() == settings
+    assert again.departures == built.departures
+    assert [norm.reading for norm in norms(again)] == [norm.reading for norm in norms(built)]
+    assert settings["reading_settings"].keys() | {"momentum"} == {field.name for field in dataclasses.fields(Reading)}
 
 
 def test_settings_reach_every_layer() -> None:
-    trained = CompoundBN(
-        network(),
-        COUNTS,
-        components=3,
-        statistics="running",
-        momentum=0.25,
-        temperature="channels",
-        detach_responsibilities=True,
-        component_init="random",
-        group_scheme="interleaved",
-    )
-    layers = [layer for layer in trained.modules() if isinstance(layer, CompoundBatchNorm)]
+    norm: dict[str, Any] = {"statistics": "running", "component_init": "equal", "group_scheme": "contiguous"}
+    trained = CompoundBN(network(), COUNTS, components=3, momentum=0.25, reading_settings=norm)
+    layers = norms(trained)
     assert len(layers) == 7
     for layer in layers:
-        assert (layer.components, layer.statistics, layer.momentum) == (3, "running", 0.25)
-        assert (layer.temperature, layer.detach_responsibilities) == ("channels", True)
-        assert layer.component_init == "random"
-    assert trained.groups.tolist() == [0, 1, 2, 0]
+        assert (layer.components, layer.momentum) == (3, 0.25)
+        assert layer.reading == dataclasses.replace(READINGS["measured"], momentum=0.25, **norm)
+    assert trained.groups.tolist() == [0, 0, 1, 2]
 
 
 def test_without_a_momentum_each_layer_keeps_its_batch_norm_s() -> None:
@@ -73,17 +83,26 @@ def test_it_trains_a_timm_model() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"compound": False}, r"dual_path needs compound and split, got compound=False and split=True"),
-        ({"split": False}, r"dual_path needs compound and split, .* split=False \(turn dual_path off\)"),
-        (CBN | {"split_loss_weight": 1.0}, "split_loss_weight .* needs compound and split"),
+        ({"row": "dpl"}, "row must be one of baseline, sbn, cbn, cbn_sbn, cbn_sbn_dpl, got 'dpl'"),
+        ({"row": "cbn", "split_loss_weight": 1.0}, "split_loss_weight .* needs the row .* in the row 'cbn'"),
         ({"split_loss_weight": -1.0}, "split_loss_weight must be a finite number of zero or more, got -1"),
-        ({"similarity_weight": 0.0}, r"similarity_weight must be positive and finite, got 0\.0 .*turn dual_path off"),
-        ({"start": 1.0}, r"start must be at least 0 and less than 1, got 1\.0"),
-        ({"start": 0.5, "component_init": "random"}, "start defers the split path .* component_init='random'"),
-        (CBN | {"start": 0.5, "component_init": "equal"}, "start defers the split path .* split=False"),
-        (SBN | {"update_on_split": False}, "update_on_split=False needs compound"),
+        ({"similarity_weight": 0.0}, r"similarity_weight must be positive and finite, got 0\.0 .*row 'cbn_sbn'"),
+        (
+            {"row": "sbn", "reading_settings": {"update_on_split": False}},
+            "reading_settings must not set update_on_split to false",
+        ),
+        (
+            {"reading_settings": {"temperature": 4.0}},
+            "reading_settings must have keys among statistics, .*, got 'temperature'",
+        ),
+        ({"reading_settings": {"momentum": 0.2}}, r"got 'momentum' \(give it as momentum itself\)"),
+        (
+            {"reading_settings": {"statistics": "both"}},
+            "statistics must be one of 'batch', 'running', 'updated', got 'both'",
+        ),
+        ({"reading_settings": {"min_mass": -1.0}}, r"min_mass must be a finite number of zero or more, got -1\.0"),
         ({"layers": ["stage9"]}, "layers must be paths of modules with batch norms, got 'stage9'; the model has norm,"),
-        ({"reading": "mine"}, "reading must be one of measured, paper, got 'mine'"),
+        ({"reading": "mine"}, "reading must be one of measured, appendix, text, got 'mine'"),
         ({"momentum": 2.0}, r"momentum must be None or between 0 and 1, got 2\.0"),
         ({"loss_settings": {"reduction": "none"}}, "loss_settings must not set reduction to 'none'"),
     ],
@@ -93,38 +112,45 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
         CompoundBN(network(), COUNTS, **settings)
 
 
-def test_the_papers_letter_is_one_argument_away() -> None:
-    literal = CompoundBN(network(), COUNTS, reading="paper", components=2)
+@pytest.mark.parametrize(("reading", "statistics"), [("appendix", "running"), ("text", "updated")])
+def test_the_papers_letter_is_one_argument_away(reading: str, statistics: str) -> None:
+    literal = CompoundBN(network(), COUNTS, reading=reading, components=2)
     assert torch.equal(literal.groups, class_groups(4, 2, "contiguous"))
-    assert literal.update_on_split
-    assert {(norm.statistics, norm.momentum, norm.temperature) for norm in norms(literal)} == {("running", 0.9, 1.0)}
-    assert not any(norm.detach_responsibilities for norm in norms(literal))
+    assert {(norm.reading.statistics, norm.momentum, norm.reading.min_mass) for norm in norms(literal)} == {
+        (statistics, 0.1, 0.0)
+    }
     assert literal.departures == ()
+    assert CompoundBN(network(), COUNTS, reading=reading, momentum=0.9).departures == ()
 
 
 def test_an_argument_goes_before_the_reading() -> None:
-    built = CompoundBN(network(), COUNTS, reading="paper", statistics="batch", momentum=0.2, components=2)
-    assert {(norm.statistics, norm.momentum, norm.temperature) for norm in norms(built)} == {("batch", 0.2, 1.0)}
-    assert built.departures == ("statistics is batch, the paper's running", "momentum is 0.2, the paper's 0.9")
+    norm = {"statistics": "batch"}
+    built = CompoundBN(network(), COUNTS, reading="appendix", momentum=0.2, reading_settings=norm, components=2)
+    assert {(norm.reading.statistics, norm.momentum) for norm in norms(built)} == {("batch", 0.2)}
+    assert built.departures == (
+        "statistics is batch, the paper's running or updated",
+        "momentum is 0.2, the paper's 0.1 or 0.9",
+    )
 
 
 def test_what_departs_from_the_paper_is_said() -> None:
     departures = CompoundBN(network(), COUNTS).departures
-    assert "momentum is each batch norm's own, the paper's 0.9" in departures
+    assert "momentum is each batch norm's own, the paper's 0.1 or 0.9" in departures
     assert "detach_responsibilities is true, the paper's false" in departures
     assert "component_init is random, the paper's equal" in departures
-    assert not any("component_init" in said for said in CompoundBN(network(), COUNTS, **CBN).departures)
-    assert CompoundBN(network(), COUNTS, **BASELINE).departures == ()
-    changed = CompoundBN(network(), COUNTS, reading="paper", temperature="channels", split_loss_weight=1.0)
+    assert "min_mass is 2.0, the paper's 0.0" in departures
+    assert "running_variance is sample, the paper's population" in departures
+    assert not any("component_init" in said for said in CompoundBN(network(), COUNTS, row="cbn").departures)
+    assert CompoundBN(network(), COUNTS, row="baseline").departures == ()
+    changed = CompoundBN(network(), COUNTS, reading="text", layers=["stage3"], split_loss_weight=1.0)
     assert changed.departures == (
-        "temperature is channels, the paper's 1.0",
+        "layers is ['stage3'], the paper's all",
         "split_loss_weight is 1.0, the paper's 0.0",
     )
-    assert Decoupled(network(), COUNTS, base="compound_bn").departures == departures
 
 
 def test_what_makes_no_difference_is_no_departure() -> None:
-    said = " ".join(CompoundBN(network(), COUNTS, **CBN).departures)
+    said = " ".join(CompoundBN(network(), COUNTS, row="cbn").departures)
     assert "statistics is batch" in said
     assert "group_scheme" not in said
     assert "update_on_split" not in said
@@ -135,15 +161,16 @@ def test_what_makes_no_difference_is_no_departure() -> None:
 
 
 def test_affine_gradients_are_scaled_unless_the_paper_is_read_to_the_letter() -> None:
-    def gradient(**settings: Any) -> Tensor:
-        built = CompoundBN(network(), COUNTS, components=3, **CBN, component_init="equal", **settings)
+    def gradient(**fields: Any) -> Tensor:
+        norm = {"component_init": "equal", **fields}
+        built = CompoundBN(network(), COUNTS, components=3, row="cbn", reading_settings=norm)
         built(images()).loss.backward()
         weight = norms(built)[0].weight
         assert weight is not None
         assert weight.grad is not None
         return weight.grad
 
-    plain = CompoundBN(network(), COUNTS, **BASELINE)
+    plain = CompoundBN(network(), COUNTS, row="baseline")
     plain(images()).loss.backward()
     expected = next(norm for norm in plain.model.modules() if isinstance(norm, nn.BatchNorm2d)).weight.grad
     assert expected is not None
@@ -152,7 +179,7 @@ def test_affine_gradients_are_scaled_unless_the_paper_is_read_to_the_letter() ->
 
 
 def test_a_row_with_the_split_path_alone_updates_by_it_whatever_the_reading() -> None:
-    assert CompoundBN(network(), COUNTS, **SBN).update_on_split
+    assert CompoundBN(network(), COUNTS, row="sbn").reading_settings["update_on_split"]
 
 
 def test_a_model_that_is_compound_already_is_refused() -> None:

@@ -1,15 +1,18 @@
 import copy
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from importlib.resources import files as files_of
+from typing import Any
 
 import pytest
 import timm
 import torch
 import torch.nn.functional as F
+import yaml
 from torch import Tensor, nn
 
+from longtail.data.views import Batch
 from longtail.losses import ClassBalancedLoss
-from longtail.methods import ERM, METHODS, Decoupled, Method
+from longtail.methods import ERM, METHODS, Decoupled, EpochData, Method
 from longtail.models import create_model
 
 COUNTS = [60, 20, 6, 2]
@@ -20,14 +23,12 @@ STATISTICS = ("running_mean", "running_var", "num_batches_tracked", "prior")
 each_base = pytest.mark.parametrize("base", ["erm", "compound_bn"])
 
 
-class Images(NamedTuple):
-    views: tuple[Tensor, ...]
-    target: Tensor
-
-
-def images(method: Method, seed: int = 1) -> Images:
+def images(method: Method, seed: int = 1) -> tuple[Batch, ...]:
     generator = torch.Generator().manual_seed(seed)
-    return Images(tuple(torch.randn(len(TARGET), 3, 8, 8, generator=generator) for _ in method.views), TARGET)
+    return tuple(
+        Batch(tuple(torch.randn(len(TARGET), 3, 8, 8, generator=generator) for _ in method.views), TARGET, TARGET)
+        for _ in method.samplers
+    )
 
 
 def network() -> nn.Module:
@@ -52,13 +53,13 @@ def train(
         method.set_progress(epoch / (of or EPOCHS))
         method.train()
         for step in range(2):
-            loss = method(images(method, seed=10 * epoch + step)).loss
+            loss = method(*images(method, seed=10 * epoch + step)).loss
             optimiser.zero_grad(set_to_none=False)
             loss.backward()
             optimiser.step()
             losses.append(loss.item())
         method.eval()
-        method.predict(images(method).views[0])
+        method.model(images(method)[0].views[0])
     return losses
 
 
@@ -71,7 +72,7 @@ def test_the_first_stage_is_the_base_method(base: str) -> None:
     ours, theirs = two_stages(base=base), METHODS[base](network(), COUNTS)
     assert ours.views == theirs.views
     assert train(ours, sgd(ours), range(FIRST)) == train(theirs, sgd(theirs), range(FIRST), of=FIRST)
-    assert ours.sampler == "instance"
+    assert ours.samplers == ("instance",)
 
 
 @each_base
@@ -95,9 +96,9 @@ def test_the_second_stage_moves_the_classifier_and_only_the_statistics_its_polic
 
 def test_the_fixed_part_gets_no_gradient() -> None:
     method = Decoupled(network(), COUNTS)
-    method(images(method)).loss.backward()
+    method(*images(method)).loss.backward()
     method.set_progress(0.8)
-    method(images(method)).loss.backward()
+    method(*images(method)).loss.backward()
     with_gradient = {name for name, parameter in method.named_parameters() if parameter.grad is not None}
     assert with_gradient == {"model.classifier.weight", "model.classifier.bias"}
 
@@ -106,9 +107,9 @@ def test_a_frozen_stage_computes_in_training_what_it_does_in_eval() -> None:
     method = two_stages(base="compound_bn")
     train(method, sgd(method), range(FIRST))
     method.set_progress(0.8)
-    batch = images(method)
+    (batch,) = images(method)
     trained = method.train()(batch).logits
-    torch.testing.assert_close(trained, method.eval().predict(batch.views[-1]))
+    torch.testing.assert_close(trained, method.eval().model(batch.views[-1]).detach())
 
 
 def test_reestimated_statistics_are_the_average_over_the_second_stage() -> None:
@@ -141,15 +142,15 @@ def test_going_back_to_the_first_stage_restores_its_layers(policy: str) -> None:
 def test_the_second_stage_names_its_sampler(resample: bool, sampler: str) -> None:
     method = Decoupled(network(), COUNTS, resample=resample, base_settings={"sampler": "square_root"})
     method.set_progress(0.79)
-    assert method.sampler == "square_root"
+    assert method.samplers == ("square_root",)
     method.set_progress(0.8)
-    assert method.sampler == sampler
+    assert method.samplers == (sampler,)
 
 
 def test_the_second_stage_s_loss_is_cross_entropy_of_the_classifier() -> None:
     method = Decoupled(network(), COUNTS)
     method.set_progress(0.9)
-    output = method(images(method))
+    output = method(*images(method))
     torch.testing.assert_close(output.loss.detach(), F.cross_entropy(output.logits, TARGET))
 
 
@@ -157,7 +158,7 @@ def test_the_second_stage_s_loss_is_cross_entropy_of_the_classifier() -> None:
 def test_reweighted_cross_entropy_is_the_class_balanced_loss(weighting: Any) -> None:
     method = Decoupled(network(), COUNTS, reweight=True, weighting=weighting, beta=0.99)
     method.set_progress(0.9)
-    output = method(images(method))
+    output = method(*images(method))
     oracle = ClassBalancedLoss(COUNTS, weighting=weighting, beta=0.99)
     torch.testing.assert_close(output.loss.detach(), oracle(output.logits, TARGET))
 
@@ -165,26 +166,158 @@ def test_reweighted_cross_entropy_is_the_class_balanced_loss(weighting: Any) -> 
 def test_any_loss_may_be_reweighted() -> None:
     method = Decoupled(network(), COUNTS, reweight=True, loss="balanced_softmax", weighting="inverse_frequency")
     method.set_progress(0.9)
-    output = method(images(method))
+    output = method(*images(method))
     rows = F.cross_entropy(output.logits + torch.tensor(COUNTS).log(), TARGET, reduction="none")
     weights = 1 / torch.tensor(COUNTS)[TARGET]
     torch.testing.assert_close(output.loss.detach(), (rows * weights).sum() / weights.sum())
 
 
 def test_the_learning_rate_starts_again_with_the_second_stage() -> None:
-    method = Decoupled(network(), COUNTS)
-    positions = [method.schedule_position(epoch / 10) for epoch in range(11)]
-    assert positions == pytest.approx([0, 0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875, 0, 0.5, 1])
+    assert Decoupled(network(), COUNTS).stages == (0.0, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("share", "epochs", "first"),
+    [(0.8, 10, 8), (0.8, 7, 6), (0.75, 6, 5), (0.01, 5, 1), (7 / 25, 25, 7), (0.8, 2, None)],
+)
+def test_both_stages_have_whole_epochs(share: float, epochs: int, first: int | None) -> None:
+    """The learning rate, which follows `stages`, and the freezing, which follows `set_progress`, alike."""
+    method = Decoupled(network(), COUNTS, representation_share=share)
+    if first is None:
+        with pytest.raises(ValueError, match=r"epochs must leave at least one for each stage, got 2 with .*=0\.8"):
+            method.plan(epochs)
+        return
+    method.plan(epochs)
+    assert method.stages == (0.0, first / epochs)
+    assert method.representation_share == method.settings()["representation_share"] == first / epochs
+    frozen = []
+    for epoch in range(epochs):
+        method.set_progress(epoch / epochs)
+        method.zero_grad()
+        method(*images(method)).loss.backward()
+        frozen.append(method.model.get_parameter("conv.weight").grad is None)
+    assert frozen == [False] * first + [True] * (epochs - first)
+    method.plan(epochs)  # again, as a resumed run does
+    assert method.representation_share == first / epochs
+
+
+class Staged(ERM):
+    """A base with a stage of its own, at half of its training."""
+
+    stages = (0.0, 0.5)
+    lr_scale = 0.5
+
+    def set_progress(self, progress: float) -> None:
+        super().set_progress(progress)
+        self.samplers = ("reverse",) if progress >= 0.5 else ("instance",)
+        self.hooks: list[str] = []
+
+    def plan(self, epochs: int) -> None:
+        if epochs < 4:
+            raise ValueError(f"epochs must be at least 4, got {epochs}")
+
+    def start_epoch(self, data: EpochData) -> None:
+        assert list(data.batches()) == []
+        self.hooks.append("start_epoch")
+
+    def prepare(self, *batches: Batch) -> tuple[Batch, ...]:
+        self.hooks.append("prepare")
+        return batches
+
+    def after_step(self) -> None:
+        self.hooks.append("after_step")
+
+    def epoch_row(self) -> dict[str, float]:
+        return {"hooks": len(self.hooks)}
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        first, *rest = self.parameters()
+        return [{"params": [first], "weight_decay": 0.0}, {"params": rest}]
+
+
+@pytest.fixture
+def _staged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(METHODS, "_units", METHODS._units | {"staged": Staged})
+
+
+@pytest.mark.usefixtures("_staged")
+def test_the_base_s_own_stages_and_hooks_are_those_of_the_first_stage() -> None:
+    method = Decoupled(network(), COUNTS, base="staged", representation_share=0.7)
+    assert isinstance(method.base_method, Staged)
+    with pytest.raises(ValueError, match="epochs must be at least 4, got 3"):
+        method.plan(4)
+    method.plan(20)
+    assert method.stages == (0.0, 7 / 20, 14 / 20)
+    seen = []
+    for epoch in (0, 6, 7, 13, 14):
+        method.set_progress(epoch / 20)
+        method.start_epoch(NoData())
+        method.prepare(*images(method))
+        method.after_step()
+        seen.append((method.samplers[0], method.lr_scale, method.epoch_row()["hooks"]))
+    assert seen == [
+        ("instance", 0.5, 3),
+        ("instance", 0.5, 3),
+        ("reverse", 0.5, 3),
+        ("reverse", 0.5, 3),
+        ("class_balanced", 1.0, 3),
+    ]
+    assert method.base_method.hooks == ["start_epoch", "prepare", "after_step"]
+    groups = method.parameter_groups()
+    assert [len(group["params"]) for group in groups] == [1, len(list(method.parameters())) - 1]
+    assert groups[0]["params"][0] is method.model.get_parameter("conv.weight")
+    assert set(method.state_dict()) == {"stage", *(f"model.{key}" for key in method.model.state_dict())}
+
+
+class NoData:
+    def batches(self) -> Iterator[Batch]:
+        return iter(())
+
+    def sum_over_ranks(self, tensor: Tensor) -> Tensor:
+        return tensor
+
+
+class Taught(ERM):
+    needs = ("teacher",)
+
+
+def test_a_base_that_needs_a_finished_run_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(METHODS, "_units", METHODS._units | {"taught": Taught})
+    with pytest.raises(ValueError, match=r"base must be a method that needs no finished run, got 'taught'"):
+        Decoupled(network(), COUNTS, base="taught")
+
+
+def test_its_settings_hold_those_of_its_base() -> None:
+    method = Decoupled(network(), COUNTS, base_settings={"loss": "balanced_softmax"}, reweight=True)
+    settings = method.settings()
+    assert settings["base"] == "erm"
+    assert settings["base_settings"] == ERM(network(), COUNTS, loss="balanced_softmax").settings()
+    again = Decoupled(network(), COUNTS, **settings)
+    assert again.settings() == settings
+    for each in (method, again):
+        each.set_progress(0.9)
+    assert torch.equal(method(*images(method)).loss, again(*images(again)).loss)
+
+
+def test_two_batches_a_step_become_one_with_the_second_stage() -> None:
+    method = Decoupled(network(), COUNTS, base="bbn")
+    samplers = [method.samplers]
+    assert set(method(*images(method)).parts) == {"conventional", "rebalancing"}
+    method.set_progress(0.8)
+    samplers.append(method.samplers)
+    assert samplers == [("instance", "reverse"), ("class_balanced",)]
+    output = method(*images(method))
+    torch.testing.assert_close(output.loss.detach(), F.cross_entropy(output.logits, TARGET))
 
 
 def test_the_base_s_own_schedules_run_over_the_first_stage() -> None:
     settings = {"loss": "ldam", "loss_settings": {"reweight_from": 0.5, "scale": 1.0}}
     method = Decoupled(network(), COUNTS, base_settings=settings)
-    assert isinstance(method.base, ERM)
+    assert isinstance(method.base_method, ERM)
     method.set_progress(0.3)
-    assert not method.base.loss.reweight
+    assert not method.base_method.criterion.reweight
     method.set_progress(0.4)
-    assert method.base.loss.reweight
+    assert method.base_method.criterion.reweight
 
 
 @each_base
@@ -235,7 +368,7 @@ def test_each_weight_is_in_the_state_once() -> None:
     state = method.state_dict()
     assert set(state) == {"stage", *(f"model.{name}" for name in method.model.state_dict())}
     copied = copy.deepcopy(method)
-    assert copied.base.model is copied.model
+    assert copied.base_method.model is copied.model
     assert copied.model is not method.model
 
 
@@ -248,11 +381,11 @@ def test_the_second_stage_trains_the_last_layer_of_a_timm_model_alone(name: str)
     last = {f"model.{key}" for key in _keys_of_the_last_layer(model)}
     method = Decoupled(model, COUNTS)
     method.set_progress(0.9)
-    batch = Images((torch.randn(len(TARGET), 3, 32, 32),), TARGET)
+    batch = Batch((torch.randn(len(TARGET), 3, 32, 32),), TARGET, TARGET)
     output = method(batch)
     output.loss.backward()
     assert {key for key, parameter in method.named_parameters() if parameter.grad is not None} == last
-    torch.testing.assert_close(output.logits, method.eval().predict(batch.views[0]).detach())
+    torch.testing.assert_close(output.logits, method.eval().model(batch.views[0]).detach())
 
 
 def _keys_of_the_last_layer(model: nn.Module) -> list[str]:
@@ -287,3 +420,13 @@ def test_a_model_with_two_classifiers_is_refused() -> None:
     model = timm.create_model("deit_tiny_distilled_patch16_224", num_classes=4, img_size=32)
     with pytest.raises(ValueError, match="model must have one classifier with parameters"):
         Decoupled(model, COUNTS)
+
+
+def test_recipes_balance_the_second_stage_once() -> None:
+    files = [file for folder in files_of("longtail.recipes").iterdir() if folder.is_dir() for file in folder.iterdir()]
+    recipes = [yaml.safe_load(file.read_text())["method"] for file in files if file.name == "decoupled.yaml"]
+    assert recipes
+    for recipe in recipes:
+        settings = {name: value for name, value in recipe.items() if name != "name"}
+        method = Decoupled(network(), COUNTS, **settings)
+        assert (method.resample, method.reweight, method.loss) == (True, False, "cross_entropy")

@@ -8,11 +8,14 @@ import torch
 from torch import nn
 
 from longtail.nn import CompoundBatchNorm2d, convert_batch_norm, split_path
+from tests.support.plain_reading import plain
 
 
 def model(**options: Any) -> nn.Sequential:
     torch.manual_seed(0)
-    norm = CompoundBatchNorm2d(6, 3, component_init="random", **options)
+    options = dict(options)
+    fields = {"component_init": "random", **options.pop("fields", {})}
+    norm = CompoundBatchNorm2d(6, 3, reading=plain(**fields), **options)
     behind = nn.Identity() if "activation" in options else nn.ReLU(inplace=True)
     return nn.Sequential(nn.Conv2d(3, 6, 3), norm, behind)
 
@@ -22,7 +25,10 @@ def model(**options: Any) -> nn.Sequential:
     [
         ({}, "inductor"),
         ({"momentum": None}, "aot_eager"),
-        ({"statistics": "running", "affine": False}, "aot_eager"),
+        ({"fields": {"statistics": "running"}, "affine": False}, "aot_eager"),
+        ({"fields": {"statistics": "updated"}}, "aot_eager"),
+        ({"fields": {"statistics": "updated", "min_mass": 0.0}, "momentum": None}, "inductor"),
+        ({"fields": {"detach_responsibilities": True, "scale_affine": True, "update_on_split": False}}, "aot_eager"),
         ({"activation": "relu"}, "aot_eager"),
     ],
 )

@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import io
 import warnings
 from typing import Any
@@ -8,12 +9,15 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn import (
+    READINGS,
     CompoundBatchNorm,
     CompoundBatchNorm1d,
     CompoundBatchNorm2d,
     CompoundBatchNorm3d,
+    Reading,
     convert_batch_norm,
 )
+from tests.support.plain_reading import plain
 
 PAIRS = [
     (CompoundBatchNorm1d, nn.BatchNorm1d, (6, 5)),
@@ -26,7 +30,9 @@ PAIRS = [
 def parted(components: int = 3, channels: int = 5, **options: Any) -> CompoundBatchNorm2d:
     """A layer whose components and affine parameters differ."""
     torch.manual_seed(0)
-    norm = CompoundBatchNorm2d(channels, components, component_init="random", **options)
+    names = {field.name for field in dataclasses.fields(Reading)} - {"momentum"}
+    fields = {name: options.pop(name) for name in names & options.keys()}
+    norm = CompoundBatchNorm2d(channels, components, reading=plain(component_init="random", **fields), **options)
     norm.prior.copy_(torch.rand(components).softmax(0))
     norm.running_var.uniform_(0.5, 2)
     if norm.weight is not None and norm.bias is not None:
@@ -43,47 +49,47 @@ def test_equals_batch_norm_when_there_is_one_component(
 ) -> None:
     torch.manual_seed(0)
     compound = ours(5, 1, momentum=momentum, affine=affine).double()
-    plain = torchs(5, momentum=momentum, affine=affine).double()
+    batch_norm = torchs(5, momentum=momentum, affine=affine).double()
     if affine:
-        nn.init.uniform_(plain.weight)
-        nn.init.normal_(plain.bias)
+        nn.init.uniform_(batch_norm.weight)
+        nn.init.normal_(batch_norm.bias)
         with torch.no_grad():
-            for parameter, other in zip(compound.parameters(), plain.parameters(), strict=True):
+            for parameter, other in zip(compound.parameters(), batch_norm.parameters(), strict=True):
                 parameter.copy_(other)
     for _ in range(3):
         x = torch.randn(shape, dtype=torch.float64) * 3 + 1
         a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
-        y, expected = compound(a), plain(b)
+        y, expected = compound(a), batch_norm(b)
         torch.testing.assert_close(y, expected)
         direction = torch.randn_like(y)
         y.backward(direction)
         expected.backward(direction)
         torch.testing.assert_close(a.grad, b.grad)
-        for parameter, other in zip(compound.parameters(), plain.parameters(), strict=True):
+        for parameter, other in zip(compound.parameters(), batch_norm.parameters(), strict=True):
             torch.testing.assert_close(parameter.grad, other.grad[None])
     # Sample variances are kept, as torch keeps them.
-    torch.testing.assert_close(compound.running_mean[0], plain.running_mean)
-    torch.testing.assert_close(compound.running_var[0], plain.running_var)
-    assert compound.num_batches_tracked == plain.num_batches_tracked == 3
-    torch.testing.assert_close(compound.eval()(x), plain.eval()(x))
+    torch.testing.assert_close(compound.running_mean[0], batch_norm.running_mean)
+    torch.testing.assert_close(compound.running_var[0], batch_norm.running_var)
+    assert compound.num_batches_tracked == batch_norm.num_batches_tracked == 3
+    torch.testing.assert_close(compound.eval()(x), batch_norm.eval()(x))
 
 
 def test_equals_batch_norm_while_the_components_are_equal() -> None:
-    compound, plain = CompoundBatchNorm2d(5, 4), nn.BatchNorm2d(5)
+    compound, batch_norm = CompoundBatchNorm2d(5, 4, reading=plain()), nn.BatchNorm2d(5)
     x = torch.randn(6, 5, 4, 4, generator=torch.Generator().manual_seed(0))
     for _ in range(2):
-        torch.testing.assert_close(compound(x), plain(x))
-    torch.testing.assert_close(compound.running_var, plain.get_buffer("running_var").expand(4, 5))
-    torch.testing.assert_close(compound.eval()(x), plain.eval()(x))
+        torch.testing.assert_close(compound(x), batch_norm(x))
+    torch.testing.assert_close(compound.running_var, batch_norm.get_buffer("running_var").expand(4, 5))
+    torch.testing.assert_close(compound.eval()(x), batch_norm.eval()(x))
 
 
-def test_matched_affine_parameters_start_as_plain_batch_norm() -> None:
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_new_layer_computes_in_eval_what_a_new_batch_norm_does(reading: str) -> None:
     torch.manual_seed(0)
-    norm = CompoundBatchNorm2d(5, 4, component_init="random", affine_init="matched").eval()
     x = torch.randn(6, 5, 4, 4) * 2
-    mean = norm.running_mean.mean(0)
-    var = 1 + norm.running_mean.var(0, correction=0)
-    torch.testing.assert_close(norm(x), nn.functional.batch_norm(x, mean, var))
+    norm = CompoundBatchNorm2d(5, 4, reading=reading)
+    assert bool(norm.running_mean.any()) == (reading == "measured")
+    torch.testing.assert_close(norm.eval()(x), nn.BatchNorm2d(5).eval()(x))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -118,7 +124,7 @@ def test_eval_does_not_depend_on_the_batch_and_leaves_the_buffers() -> None:
 
 
 def test_state_dict_round_trips() -> None:
-    norm, other = parted(), CompoundBatchNorm2d(5, 3)
+    norm, other = parted(), CompoundBatchNorm2d(5, 3, reading=plain())
     norm(torch.randn(4, 5, 3, 3))
     assert set(norm.state_dict()) == {"weight", "bias", "prior", "running_mean", "running_var", "num_batches_tracked"}
     file = io.BytesIO()
@@ -246,26 +252,15 @@ def test_the_wrong_number_of_channels_is_refused() -> None:
     [
         ({"components": 0}, "components must be at least 1, got 0"),
         ({"num_features": 0}, "num_features must be at least 1, got 0"),
-        ({"statistics": "both"}, "statistics must be one of 'batch', 'running', got 'both'"),
-        ({"component_init": "kmeans"}, "component_init must be one of"),
-        ({"affine_init": "one"}, "affine_init must be one of"),
+        ({"reading": "paper"}, "reading must be one of measured, appendix, text, got 'paper'"),
         ({"momentum": 1.5}, "momentum must be None or between 0 and 1, got 1.5"),
         ({"eps": -1.0}, "eps must be zero or more"),
-        ({"temperature": 0.0}, "temperature must be positive or 'channels', got 0.0"),
-        ({"temperature": "D"}, "temperature must be positive or 'channels', got 'D'"),
-        ({"min_mass": 0.0}, "min_mass must be positive"),
-        ({"activation": "gelu"}, "activation must be one of 'relu', got 'gelu'"),
+        ({"activation": "gelu"}, "activation must be None or 'relu', got 'gelu'"),
     ],
 )
 def test_bad_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CompoundBatchNorm2d(**({"num_features": 5} | arguments))
-
-
-def test_temperature_channels_is_the_number_of_channels() -> None:
-    x = torch.randn(4, 5, 3, 3)
-    torch.testing.assert_close(parted(temperature="channels")(x), parted(temperature=5.0)(x))
-    assert not torch.allclose(parted(temperature="channels")(x), parted()(x))
 
 
 def test_an_in_place_activation_behind_the_layer_is_right() -> None:
@@ -280,13 +275,18 @@ def test_an_in_place_activation_behind_the_layer_is_right() -> None:
 
 
 def test_the_layer_prints_its_arguments() -> None:
-    text = repr(
-        CompoundBatchNorm2d(5, 2, affine=False, temperature="channels", detach_responsibilities=True, activation="relu")
+    assert repr(CompoundBatchNorm2d(5, 2, affine=False, activation="relu")) == (
+        "CompoundBatchNorm2d(5, components=2, eps=1e-05, momentum=0.1, reading='measured', affine=False, "
+        "activation='relu')"
     )
-    assert text == (
-        "CompoundBatchNorm2d(5, components=2, eps=1e-05, momentum=0.1, statistics='batch', affine=False, "
-        "temperature='channels', detach_responsibilities=True, activation='relu')"
-    )
+    assert "reading=Reading(statistics='updated', " in repr(CompoundBatchNorm2d(5, reading=plain(statistics="updated")))
+
+
+def test_the_momentum_is_that_of_the_reading_unless_it_is_given() -> None:
+    reading = plain(momentum=0.9)
+    assert [CompoundBatchNorm2d(5, reading=each).momentum for each in ("measured", "text", reading)] == [0.1, 0.1, 0.9]
+    assert CompoundBatchNorm2d(5, momentum=0.3, reading=reading).momentum == 0.3
+    assert CompoundBatchNorm2d(5, momentum=None, reading=reading).momentum is None
 
 
 def _network() -> nn.Sequential:
@@ -310,32 +310,32 @@ def _train(model: nn.Module, steps: int = 20) -> list[float]:
 
 @pytest.mark.parametrize("components", [1, 4])
 def test_equal_components_with_scaled_gradients_learn_as_batch_norm_does(components: int) -> None:
-    plain = _network()
-    compound = convert_batch_norm(copy.deepcopy(plain), components, scale_affine=True)
-    assert _train(compound) == pytest.approx(_train(plain), rel=1e-3)
+    network = _network()
+    compound = convert_batch_norm(copy.deepcopy(network), components, reading=plain(scale_affine=True))
+    assert _train(compound) == pytest.approx(_train(network), rel=1e-3)
     assert isinstance(compound, nn.Sequential)
-    norm, reference = compound[1], plain[1]
+    norm, reference = compound[1], network[1]
     for name in ("weight", "bias"):
         every = getattr(norm, name)
         torch.testing.assert_close(every, getattr(reference, name).expand_as(every), rtol=1e-3, atol=1e-4)
 
 
 def test_without_scaled_gradients_they_fall_behind() -> None:
-    plain = _network()
-    compound = convert_batch_norm(copy.deepcopy(plain), 4)
-    assert _train(compound) != pytest.approx(_train(plain), rel=1e-2)
+    network = _network()
+    compound = convert_batch_norm(copy.deepcopy(network), 4, reading=plain())
+    assert _train(compound) != pytest.approx(_train(network), rel=1e-2)
 
 
 def test_scaling_gradients_leaves_the_output_as_it_is() -> None:
     torch.manual_seed(0)
-    plain = CompoundBatchNorm2d(4, 3, component_init="random")
-    scaled = CompoundBatchNorm2d(4, 3, scale_affine=True)
-    scaled.load_state_dict(plain.state_dict())
+    usual = CompoundBatchNorm2d(4, 3, reading=plain(component_init="random"))
+    scaled = CompoundBatchNorm2d(4, 3, reading=plain(scale_affine=True))
+    scaled.load_state_dict(usual.state_dict())
     x = torch.randn(8, 4, 5, 5)
-    assert torch.equal(scaled(x), plain(x))
-    for layer in (plain, scaled):
+    assert torch.equal(scaled(x), usual(x))
+    for layer in (usual, scaled):
         layer(x).exp().sum().backward()
-    assert plain.weight is not None
+    assert usual.weight is not None
     assert scaled.weight is not None
-    assert plain.weight.grad is not None
-    torch.testing.assert_close(scaled.weight.grad, 3 * plain.weight.grad)
+    assert usual.weight.grad is not None
+    torch.testing.assert_close(scaled.weight.grad, 3 * usual.weight.grad)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from longtail.models.cifar_resnet import CifarResNet
 from longtail.nn import (
+    READINGS,
     CompoundBatchNorm,
     CompoundBatchNorm1d,
     CompoundBatchNorm2d,
@@ -20,6 +21,7 @@ from longtail.nn import (
     convert_batch_norm,
     split_path,
 )
+from tests.support.plain_reading import plain
 
 ARCHITECTURES = ["resnet18", "resnext26ts", "efficientnet_b0", "regnety_002", "mobilenetv3_small_050"]
 
@@ -38,15 +40,15 @@ def live(model: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
-@pytest.mark.parametrize("component_init", ["equal", "random"])
-def test_a_converted_timm_model_computes_the_same(name: str, component_init: str) -> None:
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_converted_timm_model_computes_the_same(name: str, reading: str) -> None:
     torch.manual_seed(0)
     model = live(timm.create_model(name, num_classes=7)).eval()
     x = torch.randn(2, 3, 64, 64)
     with torch.no_grad():
         expected = model(x)
         count = sum(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.modules())
-        converted = convert_batch_norm(model, components=3, component_init=component_init)
+        converted = convert_batch_norm(model, components=3, reading=reading)
         torch.testing.assert_close(converted(x), expected, rtol=1e-4, atol=1e-5)
     assert sum(isinstance(m, CompoundBatchNorm) for m in converted.modules()) == count > 0
     assert not any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in converted.modules())
@@ -66,14 +68,14 @@ def test_a_pretrained_network_computes_the_same() -> None:
 @pytest.mark.parametrize("name", ["resnet18", "efficientnet_b0"])
 def test_a_converted_timm_model_trains_as_it_did(name: str) -> None:
     torch.manual_seed(0)
-    plain = live(timm.create_model(name, num_classes=7, drop_rate=0.0, drop_path_rate=0.0)).train()
-    converted = convert_batch_norm(copy.deepcopy(plain), components=2)
+    original = live(timm.create_model(name, num_classes=7, drop_rate=0.0, drop_path_rate=0.0)).train()
+    converted = convert_batch_norm(copy.deepcopy(original), components=2, reading=plain())
     x = torch.randn(4, 3, 64, 64)
-    expected, y = plain(x), converted(x)
+    expected, y = original(x), converted(x)
     torch.testing.assert_close(y, expected, rtol=1e-3, atol=1e-3)
     expected.square().sum().backward()
     y.square().sum().backward()
-    conv = next(m for m in plain.modules() if isinstance(m, nn.Conv2d)).weight
+    conv = next(m for m in original.modules() if isinstance(m, nn.Conv2d)).weight
     other = next(m for m in converted.modules() if isinstance(m, nn.Conv2d)).weight
     assert conv.grad is not None
     torch.testing.assert_close(other.grad, conv.grad, rtol=1e-2, atol=1e-2 * float(conv.grad.abs().max()))
@@ -126,8 +128,8 @@ class Pair(nn.Module):
 
 def test_a_relu_that_a_module_declares_becomes_the_norms_own() -> None:
     torch.manual_seed(0)
-    plain = live(CifarResNet(8, num_classes=5))
-    fused = convert_batch_norm(copy.deepcopy(plain), components=2, component_init="random")
+    original = live(CifarResNet(8, num_classes=5))
+    fused = convert_batch_norm(original, components=2, reading=plain(component_init="random"))
     apart = copy.deepcopy(fused)
     for module in apart.modules():
         for norm, act in getattr(module, "relu_after", {}).items():
@@ -187,10 +189,10 @@ def test_everything_is_carried_over(training: bool, dtype: torch.dtype) -> None:
 
 
 def test_affine_parameters_stay_away_where_there_were_none() -> None:
-    new = convert_batch_norm(nn.BatchNorm2d(6, affine=False))
+    new = convert_batch_norm(nn.BatchNorm2d(6, affine=False), reading=plain())
     assert not list(new.parameters())
-    with pytest.raises(ValueError, match="component_init='random' needs affine parameters"):
-        convert_batch_norm(nn.BatchNorm2d(6, affine=False), component_init="random")
+    with pytest.raises(ValueError, match=r"no affine parameters, .* use a reading with component_init='equal'"):
+        convert_batch_norm(nn.BatchNorm2d(6, affine=False))
 
 
 def test_a_shared_batch_norm_stays_shared() -> None:
@@ -247,8 +249,7 @@ def test_what_cannot_be_converted_is_refused_with_its_path_and_nothing_changes(m
     ("model", "options", "message"),
     [
         (nn.Linear(2, 2), {}, "must have a batch norm to convert, got none in Linear"),
-        (nn.BatchNorm2d(2), {"eps": 1e-3}, "eps is taken from each batch norm"),
-        (nn.BatchNorm2d(2), {"activation": "relu"}, "activation is taken from each batch norm"),
+        (nn.BatchNorm2d(2), {"reading": "mine"}, "reading must be one of measured, appendix, text, got 'mine'"),
         (nn.BatchNorm2d(2), {"components": 0}, "components must be at least 1"),
     ],
 )

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
-from longtail.nn import CompoundBatchNorm2d, fit_components, split_path
+from longtail.nn import CompoundBatchNorm2d, split_path
+from tests.support.plain_reading import plain
 
 GROUPS = torch.tensor([0, 1, 2, 0, 1, 1, 2, 1])
 
@@ -20,9 +21,9 @@ def batch(dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     return x.to(dtype), torch.randn(8, 4, 4, 4, generator=generator, dtype=torch.float64).to(dtype)
 
 
-def model(dtype: torch.dtype = torch.float64, **options: Any) -> nn.Sequential:
+def model(dtype: torch.dtype = torch.float64, statistics: str = "batch", **options: Any) -> nn.Sequential:
     torch.manual_seed(0)
-    norm = CompoundBatchNorm2d(4, 3, **{"component_init": "random", **options})
+    norm = CompoundBatchNorm2d(4, 3, reading=plain(component_init="random", statistics=statistics), **options)
     return nn.Sequential(nn.Conv2d(3, 4, 3), norm).to(dtype)
 
 
@@ -44,8 +45,10 @@ CASES: dict[str, tuple[dict[str, Any], bool]] = {
     "batch": ({"statistics": "batch"}, False),
     "batch, buffers broadcast": ({"statistics": "batch"}, True),
     "running": ({"statistics": "running"}, False),
+    "updated": ({"statistics": "updated"}, False),
     "batch, float32": ({"statistics": "batch", "dtype": torch.float32}, False),
     "running, float32": ({"statistics": "running", "dtype": torch.float32}, False),
+    "updated, float32": ({"statistics": "updated", "dtype": torch.float32}, False),
     "not synchronised": ({"synchronize": False}, False),
 }
 
@@ -59,12 +62,6 @@ def run_rank(rank: int, folder: str) -> None:
         net = DistributedDataParallel(inner, broadcast_buffers=broadcast_buffers)
         x, target = (tensor.chunk(2)[rank] for tensor in batch(dtype))
         results[case] = step(net, inner, x, target, GROUPS.chunk(2)[rank])
-    inner = model(component_init="equal")
-    fit_components(inner, batch(torch.float64)[0].chunk(2)[rank])
-    results["fitted"] = dict(inner.state_dict())
-    inner = model(component_init="equal")
-    fit_components(inner, batch(torch.float64)[0].chunk(2)[rank], GROUPS.chunk(2)[rank])
-    results["fitted to groups"] = dict(inner.state_dict())
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -104,17 +101,3 @@ def test_synchronisation_can_be_turned_off(ranks: list[dict[str, dict[str, Tenso
         torch.testing.assert_close(half["compound"], alone["compound"])
         torch.testing.assert_close(half["1.running_mean"], alone["1.running_mean"])
     assert not torch.equal(halves[0]["1.running_mean"], halves[1]["1.running_mean"])
-
-
-def test_ranks_with_different_images_agree_on_fitted_components(ranks: list[dict[str, dict[str, Tensor]]]) -> None:
-    first, second = (rank["fitted"] for rank in ranks)
-    assert all(torch.equal(value, second[name]) for name, value in first.items())
-    assert (first["1.running_mean"].std(0) > 0).all()
-
-
-def test_two_ranks_fit_components_to_groups_as_one_process_does(ranks: list[dict[str, dict[str, Tensor]]]) -> None:
-    alone = model(component_init="equal")
-    fit_components(alone, batch(torch.float64)[0], GROUPS)
-    for rank in ranks:
-        for name, value in alone.state_dict().items():
-            torch.testing.assert_close(rank["fitted to groups"][name], value)

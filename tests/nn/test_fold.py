@@ -9,6 +9,7 @@ from torch.fx.experimental.optimization import fuse
 
 from longtail.models.cifar_resnet import CifarResNet
 from longtail.nn import (
+    READINGS,
     CompoundBatchNorm,
     CompoundBatchNorm1d,
     CompoundBatchNorm2d,
@@ -16,6 +17,7 @@ from longtail.nn import (
     convert_batch_norm,
     fold_batch_norm,
 )
+from tests.support.plain_reading import plain
 
 
 def used(model: nn.Module) -> nn.Module:
@@ -32,12 +34,12 @@ def used(model: nn.Module) -> nn.Module:
     return model.eval()
 
 
-@pytest.mark.parametrize("component_init", ["equal", "random"])
-def test_a_converted_network_folds_back_to_what_it_was(component_init: str) -> None:
+@pytest.mark.parametrize("reading", READINGS)
+def test_a_converted_network_folds_back_to_what_it_was(reading: str) -> None:
     plain = used(CifarResNet(8, num_classes=5))
     x = torch.randn(4, 3, 16, 16)
     expected = plain(x)
-    model = fold_batch_norm(convert_batch_norm(plain, component_init=component_init))
+    model = fold_batch_norm(convert_batch_norm(plain, reading=reading))
     assert not any(isinstance(module, CompoundBatchNorm) for module in model.modules())
     torch.testing.assert_close(model(x), expected, rtol=1e-4, atol=1e-4)
 
@@ -55,11 +57,13 @@ def test_an_activation_that_was_fused_with_the_norm_is_kept() -> None:
     model = used(timm.create_model("efficientnet_b0", num_classes=3))
     x = torch.randn(2, 3, 32, 32)
     expected = model(x)
-    torch.testing.assert_close(fold_batch_norm(convert_batch_norm(model))(x), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        fold_batch_norm(convert_batch_norm(model, reading=plain()))(x), expected, rtol=1e-4, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
-    ("layer", "plain", "shape"),
+    ("layer", "kind", "shape"),
     [
         (CompoundBatchNorm1d, nn.BatchNorm1d, (4, 5, 3)),
         (CompoundBatchNorm2d, nn.BatchNorm2d, (4, 5, 3, 3)),
@@ -68,13 +72,13 @@ def test_an_activation_that_was_fused_with_the_norm_is_kept() -> None:
 )
 @pytest.mark.parametrize("affine", [True, False])
 def test_a_layer_becomes_torchs_of_the_same_dimensions(
-    layer: type[CompoundBatchNorm], plain: type[nn.Module], shape: tuple[int, ...], affine: bool
+    layer: type[CompoundBatchNorm], kind: type[nn.Module], shape: tuple[int, ...], affine: bool
 ) -> None:
-    norm = layer(5, 3, affine=affine, eps=1e-3)
+    norm = layer(5, 3, affine=affine, eps=1e-3, reading=plain())
     norm.running_mean.copy_(torch.randn(5))
     norm.running_var.copy_(torch.rand(5) + 0.5)
     folded = fold_batch_norm(norm.eval())
-    assert type(folded) is plain
+    assert type(folded) is kind
     x = torch.randn(shape)
     torch.testing.assert_close(folded(x), norm(x))
 
@@ -95,7 +99,7 @@ def test_a_sync_batch_norm_folds_back_to_one() -> None:
 @pytest.mark.parametrize("relu", [None, "relu"])
 def test_components_that_never_parted_fold_to_their_mean_affine_set(relu: Literal["relu"] | None) -> None:
     torch.manual_seed(0)
-    norm = CompoundBatchNorm2d(6, 4, activation=relu)
+    norm = CompoundBatchNorm2d(6, 4, activation=relu, reading=plain())
     with torch.no_grad():
         for parameter in norm.parameters():
             nn.init.normal_(parameter)
@@ -111,10 +115,10 @@ def test_components_that_never_parted_fold_to_their_mean_affine_set(relu: Litera
 
 @pytest.mark.parametrize("name", ["running_mean", "running_var"])
 def test_a_layer_with_components_that_differ_at_all_is_left_alone(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    norm = CompoundBatchNorm2d(5, 3).eval()
+    norm = CompoundBatchNorm2d(5, 3, reading=plain()).eval()
     with torch.no_grad():
         getattr(norm, name)[1, 2] += 1e-5
-    model = nn.Sequential(norm, CompoundBatchNorm2d(5, 3)).eval()
+    model = nn.Sequential(norm, CompoundBatchNorm2d(5, 3, reading=plain())).eval()
     with caplog.at_level(logging.INFO):
         fold_batch_norm(model)
     assert model[0] is norm

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from longtail.nn import CompoundBatchNorm2d, convert_batch_norm, frozen_statistics, split_path
+from tests.support.plain_reading import plain
 
 GROUPS = torch.tensor([0, 1, 1, 0])
 
 
 def small_model() -> nn.Sequential:
     torch.manual_seed(0)
-    compound = CompoundBatchNorm2d(6, 2, component_init="random")
+    compound = CompoundBatchNorm2d(6, 2, reading=plain(component_init="random"))
     return nn.Sequential(nn.Conv2d(3, 6, 3), compound, nn.Conv2d(6, 6, 1), nn.BatchNorm2d(6))
 
 

@@ -6,14 +6,18 @@ from torch import nn
 from torch.nn import functional as F
 
 from longtail.nn import CompoundBatchNorm2d, class_groups, convert_batch_norm, split_path
-from longtail.nn.split_path import GroupScheme
+from longtail.nn.readings import GroupScheme
+from tests.support.plain_reading import plain
 
 GROUPS = torch.tensor([0, 1, 1, 0])
 
 
 def small_model() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 6, 3), CompoundBatchNorm2d(6, 2, component_init="random"), nn.ReLU())
+    norm = CompoundBatchNorm2d(6, 2, reading=plain(component_init="random"))
+    assert norm.bias is not None
+    nn.init.zeros_(norm.bias)
+    return nn.Sequential(nn.Conv2d(3, 6, 3), norm, nn.ReLU())
 
 
 def test_each_sample_is_normalised_by_the_component_of_its_group() -> None:
@@ -27,8 +31,9 @@ def test_each_sample_is_normalised_by_the_component_of_its_group() -> None:
         torch.testing.assert_close(y[j == GROUPS], expected)
 
 
-def test_split_statistics_running_normalises_by_the_buffers_and_still_updates_them() -> None:
-    norm = CompoundBatchNorm2d(3, components=2, split_statistics="running")
+@pytest.mark.parametrize("statistics", ["running", "updated"])
+def test_the_statistics_that_normalise_are_those_of_the_reading(statistics: str) -> None:
+    norm = CompoundBatchNorm2d(3, components=2, reading=plain(statistics=statistics, running_variance="population"))
     with torch.no_grad():
         norm.running_mean.normal_()
         norm.running_var.uniform_(0.5, 2)
@@ -36,16 +41,26 @@ def test_split_statistics_running_normalises_by_the_buffers_and_still_updates_th
     x, groups = torch.randn(6, 3, 4, 4), torch.tensor([0, 1, 1, 0, 1, 1])
     with split_path(norm, groups):
         y = norm(x)
+    torch.testing.assert_close(norm.running_mean[1], mean[1].lerp(x[groups == 1].mean((0, 2, 3)), 0.1))
+    torch.testing.assert_close(norm.running_var[1], var[1].lerp(x[groups == 1].var((0, 2, 3), correction=0), 0.1))
+    if statistics == "updated":
+        mean, var = norm.running_mean, norm.running_var
     expected = [F.batch_norm(x[i : i + 1], mean[j], var[j]) for i, j in enumerate(groups.tolist())]
     torch.testing.assert_close(y, torch.cat(expected), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(norm.running_mean[1], mean[1].lerp(x[groups == 1].mean((0, 2, 3)), 0.1))
-    by_batch = CompoundBatchNorm2d(3, components=2)
-    by_batch.load_state_dict(norm.state_dict())
-    torch.testing.assert_close(norm(x), by_batch(x))
+
+
+def test_it_leaves_the_statistics_alone_unless_the_reading_says_otherwise() -> None:
+    norm = CompoundBatchNorm2d(6, 2)
+    before = copy.deepcopy(norm.state_dict())
+    with split_path(norm, GROUPS):
+        norm(torch.randn(4, 6, 5, 5))
+    assert all(torch.equal(value, before[name]) for name, value in norm.state_dict().items())
+    norm(torch.randn(4, 6, 5, 5))
+    assert norm.num_batches_tracked == 1
 
 
 def test_it_parts_equal_components() -> None:
-    norm = CompoundBatchNorm2d(6, 2)
+    norm = CompoundBatchNorm2d(6, 2, reading=plain())
     x = torch.randn(4, 6, 5, 5) + GROUPS[:, None, None, None] * 3
     with split_path(norm, GROUPS):
         norm(x)
@@ -103,6 +118,7 @@ def test_it_reaches_every_layer_of_a_converted_model() -> None:
     model = convert_batch_norm(
         nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4))),
         components=2,
+        reading=plain(),
     )
     with split_path(model, torch.tensor([1, 1])):
         model(torch.randn(2, 3, 4, 4))
@@ -150,7 +166,7 @@ def test_class_groups_are_as_equal_as_can_be(num_classes: int, components: int, 
 
 
 def test_contiguous_groups_are_runs_of_class_indices() -> None:
-    groups = class_groups(100, 4)
+    groups = class_groups(100, 4, "contiguous")
     assert torch.equal(groups, groups.sort().values)
 
 

@@ -1,4 +1,4 @@
-"""Real processes, really killed; `python -m benchmarks.kill_and_resume --kills 50` is the long version."""
+"""Real processes, really killed; `python -m benchmarks.robustness.kill_and_resume --kills 50` is the long version."""
 
 import os
 import random
@@ -12,7 +12,14 @@ import psutil
 import pytest
 import torch
 
-from benchmarks.kill_and_resume import SETTINGS, differences, finish, fork_run, kill_and_resume, reference_run
+from benchmarks.robustness.kill_and_resume import (
+    SETTINGS,
+    differences,
+    finish,
+    fork_run,
+    kill_and_resume,
+    reference_run,
+)
 from longtail._errors import DataError
 from longtail.training import Callback, build_config, train
 from longtail.training.checkpoint import load_checkpoint

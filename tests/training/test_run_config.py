@@ -1,35 +1,114 @@
-from pathlib import Path
+import dataclasses
+import math
+from typing import Any, get_type_hints
 
 import pytest
 
 from longtail._errors import UsageError
 from longtail.methods import ERM
-from longtail.training import OptimConfig, RunConfig, build_config
-from longtail.training.layering import find_recipe, from_environment, list_recipes, merge, parse_override, resolve
+from longtail.training import ModelConfig, OptimConfig, RunConfig, build_config
 from longtail.training.optimizer import learning_rate
-from longtail.training.resuming import check_settings
 from longtail.training.run_config import check_method_settings
+
+# The rule of each number, as its error words it.
+RULES = {
+    "epochs": "an integer >= 1",
+    "batch_size": "an integer >= 1",
+    "seed": "an integer >= 0",
+    "val_fraction": "a finite number in [0, 1) or 'auto'",
+    "image_size": "an integer >= 1 or 'auto'",
+    "workers": "an integer >= 0 or 'auto'",
+    "devices": "an integer >= 1 or 'auto'",
+    "max_time": "a finite number >= 0 or null",
+    "eval_every": "an integer >= 1 or 'auto'",
+    "checkpoint_minutes": "a finite number >= 0",
+    "checkpoint_steps": "an integer >= 1 or null",
+    "optim.lr": "a finite number > 0",
+    "optim.momentum": "a finite number in [0, 1)",
+    "optim.weight_decay": "a finite number >= 0",
+    "optim.warmup_epochs": "a finite number >= 0",
+    "optim.clip_norm": "a finite number > 0 or null",
+    "optim.accumulate": "an integer >= 1",
+    "optim.ema": "a finite number in (0, 1) or null",
+    "optim.sam": "a finite number > 0 or null",
+}
+
+
+def group(key: str, value: object) -> dict[str, Any]:
+    first, _, rest = key.partition(".")
+    return {first: {rest: value} if rest else value}
 
 
 def test_settings_round_trip() -> None:
     config = build_config({"optim": {"lr": 1, "ema": 0.9}, "loggers": ["tensorboard"], "devices": 2, "precision": 32})
     assert config.optim.lr == 1.0
     assert config.precision == "32"
+    assert config.loggers == ("tensorboard",)
     assert build_config(config.as_dict()) == config
+
+
+def test_the_rules_cover_every_number() -> None:
+    numbers = set()
+    for prefix, kind in {"": RunConfig, "model.": ModelConfig, "optim.": OptimConfig}.items():
+        hints = {name: str(hint) for name, hint in get_type_hints(kind).items()}
+        numbers |= {prefix + name for name, hint in hints.items() if "int" in hint or "float" in hint}
+    assert numbers == RULES.keys()
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1, -0.5, "many", True, [1]])
+@pytest.mark.parametrize("key", RULES)
+def test_a_number_of_the_wrong_type_or_range_is_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        build_config(group(key, value), "a.yaml")
+    assert str(caught.value) == f"{key} must be {RULES[key]}, got {value!r} in a.yaml"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(key, 0) for key, rule in RULES.items() if ">= 1" in rule or "> 0" in rule]
+    + [("optim.ema", 0), ("optim.ema", 1), ("optim.momentum", 1), ("val_fraction", 1), ("epochs", 1.5)],
+)
+def test_the_ends_of_a_range_are_refused_where_they_are_open(key: str, value: object) -> None:
+    with pytest.raises(UsageError, match=f"{key} must be"):
+        build_config(group(key, value))
+
+
+@pytest.mark.parametrize("key", [key for key, rule in RULES.items() if ">= 0" in rule or "[0" in rule])
+def test_zero_is_accepted_where_it_means_something(key: str) -> None:
+    assert build_config(group(key, 0)) is not None
+
+
+@pytest.mark.parametrize("key", [key for key, rule in RULES.items() if "null" in rule])
+def test_null_turns_a_part_off(key: str) -> None:
+    assert build_config(group(key, None)) == RunConfig()
+
+
+@pytest.mark.parametrize("key", ["val_fraction", "image_size", "workers", "eval_every"])
+def test_auto_is_none(key: str) -> None:
+    assert build_config({key: "auto"}) == build_config({key: None}) == RunConfig()
+
+
+def test_settings_made_in_python_are_checked_too() -> None:
+    with pytest.raises(UsageError, match=r"optim\.lr must be a finite number > 0, got nan"):
+        OptimConfig(lr=math.nan)
+    with pytest.raises(UsageError, match="epochs must be an integer >= 1, got 0"):
+        dataclasses.replace(RunConfig(), epochs=0)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epoch": 3}, "the key epoch, which does not exist\ndid you mean epochs?"),
-        ({"optim": {"momentun": 0.9}}, "the key optim.momentun, which does not exist\ndid you mean optim.momentum?"),
-        ({"epochs": "many"}, "epochs must be int, got 'many' in a.yaml"),
-        ({"epochs": 0}, "epochs must be at least 1, got 0"),
-        ({"optim": 3}, "optim must be a group of settings"),
-        ({"optim": {"name": "adam"}}, "optim.name must be"),
-        ({"optim": {"lr": -1.0}}, "optim.lr must be positive"),
-        ({"compile": 1}, "compile must be bool"),
-        ({"method": {}}, "method must have a name"),
+        ({"epoch": 3}, "unknown setting epoch in a.yaml\ndid you mean epochs?"),
+        ({"optim": {"lrr": 0.9}}, "unknown setting optim.lrr in a.yaml\ndid you mean optim.lr?"),
+        ({"model": {"depth": 3}}, "unknown setting model.depth in a.yaml\nmodel has name, pretrained"),
+        ({"optim": 3}, "optim must be a group of settings, got 3 in a.yaml"),
+        ({"optim": {"name": "adam"}}, "optim.name must be 'sgd' or 'adamw', got 'adam' in a.yaml"),
+        ({"compile": 1}, "compile must be true or false, got 1 in a.yaml"),
+        ({"data": 3}, "data must be text, got 3 in a.yaml"),
+        ({"loggers": "tensorboard"}, "loggers must be a list of names, got 'tensorboard' in a.yaml"),
+        ({"model": {"pretrained": 3}}, "model.pretrained must be true or false or text, got 3 in a.yaml"),
+        ({"method": 3}, "method must be a group of settings, got 3 in a.yaml"),
+        ({"method": {}}, "method must have a name in a.yaml"),
     ],
 )
 def test_wrong_settings_are_refused_by_name(settings: dict[str, object], message: str) -> None:
@@ -39,77 +118,8 @@ def test_wrong_settings_are_refused_by_name(settings: dict[str, object], message
 
 
 def test_an_argument_that_a_method_does_not_have_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"method\.los.*\n.*did you mean method\.loss"):
+    with pytest.raises(UsageError, match=r"unknown setting method\.los in a.yaml\ndid you mean method\.loss"):
         check_method_settings(ERM, {"name": "erm", "los": "focal"}, "a.yaml")
-
-
-def test_flags_beat_the_environment_beats_the_file_beats_the_recipe(tmp_path: Path) -> None:
-    file = tmp_path / "a.yaml"
-    file.write_text("epochs: 7\nbatch_size: 7\nseed: 7\nmodel: {name: resnet8}\n")
-    environment = {
-        "LONGTAIL_BATCH_SIZE": "8",
-        "LONGTAIL_SEED": "8",
-        "LONGTAIL_OPTIM__LR": "5e-2",
-        "LONGTAIL_DATA": "/x",
-    }
-    flags = {"data": "cifar10-lt", "method": {"name": "erm"}, "seed": 9, "epochs": None}
-    settings = resolve(flags, config_file=file, overrides=["optim.momentum=0.5"], environment=environment)
-    assert (settings["epochs"], settings["batch_size"], settings["seed"]) == (7, 8, 9)
-    assert settings["model"] == {"name": "resnet8"}
-    assert settings["optim"] == find_recipe("cifar10-lt", "erm")["optim"] | {"lr": 0.05, "momentum": 0.5}
-    assert settings["method"]["loss"] == "balanced_softmax"
-
-
-def test_a_method_of_another_name_brings_its_own_arguments() -> None:
-    below = {"method": {"name": "compound_bn", "components": 4}}
-    assert merge(below, {"method": {"name": "erm"}})["method"] == {"name": "erm"}
-    assert merge(below, {"method": {"components": 2}})["method"] == {"name": "compound_bn", "components": 2}
-    assert merge(below, {"method": "erm"})["method"] == {"name": "erm"}
-
-
-def test_quick_keeps_a_twentieth_of_the_recipes_epochs() -> None:
-    assert resolve({"data": "cifar10-lt:100"}, environment={})["epochs"] == 400
-    assert resolve({"data": "cifar10-lt:100"}, environment={}, budget="quick")["epochs"] == 20
-    assert resolve({"data": "cifar10-lt", "epochs": 3}, environment={}, budget="quick")["epochs"] == 3
-
-
-def test_a_folder_takes_the_default_recipe() -> None:
-    assert resolve({"data": "some/birds/"}, environment={})["model"]["name"] == "resnet18"
-
-
-@pytest.mark.parametrize("name", list_recipes())
-def test_each_recipe_is_a_run(name: str) -> None:
-    data, _, method = name.partition("/")
-    config = build_config(find_recipe(data, method))
-    assert config.method["name"] == method
-    paper = data in ("cifar10-lt", "cifar100-lt", "imagenet-lt", "places-lt", "inaturalist2018", "fashion-mnist-lt")
-    if paper:
-        assert (config.epochs, config.batch_size, config.optim.lr) == (400, 128, 0.05)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("a.b=3", {"a": {"b": 3}}), ("a=1e-3", {"a": 0.001}), ("a=[x, y]", {"a": ["x", "y"]}), ("a=", {"a": None})],
-)
-def test_overrides_are_yaml(text: str, value: dict[str, object]) -> None:
-    assert parse_override(text) == value
-
-
-@pytest.mark.parametrize("text", ["epochs", "=3", "a=[1"])
-def test_a_broken_override_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_override(text)
-
-
-def test_the_environments_other_variables_are_no_settings() -> None:
-    assert from_environment({"LONGTAIL_DATA": "/x", "LONGTAIL_KERNELS": "0", "PATH": "x"}) == {}
-
-
-def test_resuming_may_change_the_workers_and_not_the_learning_rate() -> None:
-    old = RunConfig().as_dict()
-    check_settings(old, RunConfig(workers=3, max_time=1.0).as_dict())
-    with pytest.raises(UsageError, match=r"cannot change optim .*\n.*\n.*free to change are .*workers"):
-        check_settings(old, RunConfig(optim=OptimConfig(lr=0.5)).as_dict())
 
 
 def test_the_schedule_is_torchs_warm_up_and_cosine() -> None:
@@ -121,6 +131,6 @@ def test_the_schedule_is_torchs_warm_up_and_cosine() -> None:
     warmup = LinearLR(optimizer, start_factor=1e-9, total_iters=5)
     theirs = SequentialLR(optimizer, [warmup, CosineAnnealingLR(optimizer, 15)], milestones=[5])
     for epoch in range(20):
-        assert learning_rate(config, position=epoch / 20, epochs=20) == pytest.approx(theirs.get_last_lr()[0], abs=1e-6)
+        assert learning_rate(config, progress=epoch / 20, epochs=20) == pytest.approx(theirs.get_last_lr()[0], abs=1e-6)
         optimizer.step()
         theirs.step()

@@ -13,9 +13,9 @@ import pytest
 from safetensors.torch import load_file
 from torch.testing import assert_close
 
-from benchmarks.kill_and_resume import differences
+from benchmarks.robustness.kill_and_resume import differences
 from longtail.evaluation import read_metrics
-from longtail.training.memory_notes import write_note
+from longtail.training.microbatches import write_note
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 SETTINGS = [
@@ -115,7 +115,7 @@ def test_two_nodes_with_their_own_rendezvous_train_as_one_process(alone: Path, t
     assert_same_training(tmp_path / "run", alone)
 
 
-def test_ranks_of_which_one_runs_out_of_memory_agree_on_smaller_pieces(tmp_path: Path) -> None:
+def test_ranks_of_which_one_runs_out_of_memory_agree_on_smaller_microbatches(tmp_path: Path) -> None:
     out, expected, log = tmp_path / "run", tmp_path / "expected", tmp_path / "log.txt"
     ranks = [*TORCHRUN, "--standalone", "--nproc-per-node=2"]
     # 32 images a rank do not fit, 16 do.
@@ -123,21 +123,21 @@ def test_ranks_of_which_one_runs_out_of_memory_agree_on_smaller_pieces(tmp_path:
     finish(process, log)
     said = (out / "log.txt").read_text()
     assert "rank 1 is out of memory with 64 images a batch\n" in said
-    assert f"torchrun starts all ranks again; with --out {out} --resume auto they go on in 2 pieces" in said
+    assert f"torchrun starts all ranks again; with --out {out} --resume auto they go on with 2 micro-batches" in said
     assert "this is a fault of longtail" not in log.read_text()
-    assert not list(out.glob("pieces.*"))
+    assert not list(out.glob("microbatches.*"))
     finish(start(*ranks, out=expected, log=log, epochs=1, more=["--set", "optim.accumulate=2"]), log)
     assert differences(expected, out) == []
 
 
-def test_ranks_that_run_out_of_memory_in_the_smallest_pieces_stop(tmp_path: Path) -> None:
+def test_ranks_that_run_out_of_memory_in_the_smallest_microbatches_stop(tmp_path: Path) -> None:
     out, log = tmp_path / "run", tmp_path / "log.txt"
     out.mkdir()
     write_note(out, 1, 4)  # as two starts would have left it
     ranks = [*TORCHRUN, "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
     process = start(*ranks, out=out, log=log, program=SHORT_OF_MEMORY, ROOM="0")
     assert process.wait(timeout=240) != 0
-    assert "they go on in 8 pieces" in log.read_text()
-    assert "rank 1 is out of memory with 64 images a batch in 8 pieces\n" in log.read_text()
+    assert "they go on with 8 micro-batches" in log.read_text()
+    assert "rank 1 is out of memory with 64 images a batch in 8 micro-batches\n" in log.read_text()
     assert "use --batch-size 32, a smaller --image-size, or a smaller --model" in log.read_text()
     assert "exitcode  : 4" in log.read_text()  # torchrun's own is always 1

@@ -1,8 +1,8 @@
-"""The command `longtail`: its subcommands, exit codes and the way it speaks.
+"""The command `longtail`: its subcommands, exit codes and output.
 
-A subcommand is a plain function in a file of its own; its parser comes from its signature, the help of its
-arguments from its docstring. It enters `COMMANDS` with one line. Its module is imported when it is asked for,
-and imports torch and the like inside of the function, so that help and usage errors answer at once.
+A subcommand is a plain function in a file of its own: its signature gives the parser, its docstring the help. It is
+listed in `COMMANDS`. Its module is imported when the subcommand is used, and imports torch and other large packages
+inside the function, so that help and usage errors are fast.
 
 Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 a bug, 2 usage, 3 data, 4 memory,
 5 diverged, 130 Ctrl-C, 143 SIGTERM.
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
     from cyclopts import App
 
-# Name: (function, what the list of commands says about it).
+# Name: (function, its line in the list of commands).
 COMMANDS = {
-    "check": ("longtail.cli.check:check", "FileScan at a data set, without training: sizes, problems, advice."),
+    "check": ("longtail.cli.check:check", "Check a data set, without training: sizes, problems, advice."),
     "train": ("longtail.cli.train:train", "Train on a data set, evaluate, and write a report."),
     "list": ("longtail.cli.list_units:list_units", "Show methods, models, data sets, losses, recipes or runs."),
-    "doctor": ("longtail.cli.doctor:doctor", "Say what this machine has, and test the installation."),
+    "doctor": ("longtail.cli.doctor:doctor", "Show versions and hardware, and test the installation."),
     "evaluate": ("longtail.cli.evaluate:evaluate", "Measure a run on another data set or split."),
-    "report": ("longtail.cli.report:report", "Build the report of a run again, or compare several runs."),
-    "predict": ("longtail.cli.predict:predict", "Label images with the model of a run."),
-    "export": ("longtail.cli.export:export", "Write the model of a run for use elsewhere."),
-    "reproduce": ("longtail.cli.reproduce:reproduce", "Run the paper's tables and figures again, ours beside theirs."),
+    "report": ("longtail.cli.report:report", "Rebuild the report of a run, or compare several runs."),
+    "predict": ("longtail.cli.predict:predict", "Classify images with the model of a run."),
+    "export": ("longtail.cli.export:export", "Export the model of a run as ONNX or safetensors."),
+    "reproduce": ("longtail.cli.reproduce:reproduce", "Rerun the paper's tables and figures, and compare."),
     "data": ("longtail.cli.fetch:app", "Fetch data sets."),
 }
 
 
 def main() -> None:
-    """Run the command `longtail` and leave with its exit code."""
+    """Run the command `longtail` and exit with its exit code."""
     import signal
 
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # names of files may be no text of the terminal's encoding
+        if isinstance(stream, io.TextIOWrapper):  # file names may not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
 def _terminate(_: int, frame: "FrameType | None") -> None:
-    """Leave by an exception, so that every `finally` cleans up; a destructor would swallow it, so after that."""
+    """Exit by an exception, so that every `finally` cleans up; wait for destructors, which would swallow it."""
     import signal
 
     while frame is not None:
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except CycloptsError:
-        return 2  # it has printed what is wrong
+        return 2  # cyclopts has printed what is wrong
     except LongtailError as error:
         print(f"longtail: {error}", file=sys.stderr)
         return error.exit_code
@@ -78,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
         print("longtail: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Who reads us, `head` say, has enough. Python would complain at exit about what it cannot write.
+        # The reader, such as `head`, has closed the pipe. Python would complain at exit about what it cannot write.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
@@ -114,7 +114,7 @@ def build_app() -> "App":
 
 
 def _bug() -> int:
-    """Keep the traceback in a file and say where."""
+    """Write the traceback to a file and print its name."""
     import tempfile
     import traceback
 
@@ -122,6 +122,6 @@ def _bug() -> int:
         traceback.print_exc(file=file)
     kind, error, _ = sys.exc_info()
     print(f"longtail: {kind.__name__ if kind else 'Error'}: {error}", file=sys.stderr)
-    print("this is a fault of longtail and not of yours", file=sys.stderr)
-    print(f"please report it with {file.name}", file=sys.stderr)
+    print("this is a bug in longtail", file=sys.stderr)
+    print(f"please report it with the file {file.name}", file=sys.stderr)
     return 1

@@ -5,15 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from longtail._errors import DataError, counted
+
 if TYPE_CHECKING:
-    from longtail._errors import DataError
     from longtail.data.check import CheckReport
     from longtail.data.inventory import Inventory
 
-# More classes than this are shown by their largest and smallest.
+# Of more classes, only the largest and the smallest are shown.
 _MOST_LINES = 24
 
-# The lines of figures under the name, and the page that shows them.
+# The number of lines with figures below the name, and the page that shows them.
 _FIGURES = 6
 _PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -49,7 +50,7 @@ def check(
     allow_empty: Annotated[bool, Parameter(negative="")] = False,
     ignore_unknown: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """FileScan at a data set, without training.
+    """Check a data set, without training.
 
     Parameters
     ----------
@@ -58,31 +59,29 @@ def check(
         a CSV with path,label[,split]; or a name: cifar10-lt, cifar10-lt:50 (imbalance factor),
         imagenet-lt:/path.
     root
-        Where named data sets lie (default: LONGTAIL_DATA, else the user's cache folder).
+        The folder of the named data sets (default: LONGTAIL_DATA, else the user's cache folder).
     seed
-        Of the long-tailed subset of a named set.
+        Seed of the long-tailed subset of a named data set.
     full
-        Decode every image instead of reading its header; finds truncated files.
+        Decode every image instead of only its header; finds truncated files.
     json
         Print one JSON object.
     html
-        Write a page of it to this file, too.
+        Also write the result to this HTML file.
     strict
-        Exit with 3 if anything was found that can spoil a result, such as an image in train and test.
+        Exit with code 3 on any problem that can spoil a result, such as an image in both train and test.
     allow_empty
-        Leave classes without a training image out instead of stopping.
+        Leave out classes without a training image, instead of stopping.
     ignore_unknown
         Leave out test images of classes that training does not have, instead of stopping.
     """
-    from longtail._errors import DataError
     from longtail.cli.screen import Screen
     from longtail.data.check import check_data
-    from longtail.data.inventory import counted
     from longtail.data.open_dataset import take_inventory
 
     try:
         found = take_inventory(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
-        with Screen(f"looking at {data}") as screen:
+        with Screen(f"checking {data}") as screen:
             report = check_data(found, full=full, progress=screen.advance)
     except DataError as error:
         if json:
@@ -99,9 +98,9 @@ def check(
     warnings = [problem for problem in report.problems if problem.severity == "warning"]
     if strict and warnings:
         raise DataError(
-            f"{data} has {counted(len(warnings), 'problem')}, the first: {warnings[0].message}",
-            "--strict stops at whatever can spoil a result",
-            "mend them, or leave --strict out",
+            f"{data} has {counted(len(warnings), 'problem')}, first: {warnings[0].message}",
+            "--strict stops at any problem that can spoil a result",
+            "fix the problems, or drop --strict",
             code=warnings[0].code,
         )
     return 0
@@ -113,7 +112,7 @@ def _print_json(content: dict[str, object]) -> None:
     print(json.dumps(content, indent=2))
 
 
-def _failed(data: str, error: "DataError") -> dict[str, object]:
+def _failed(data: str, error: DataError) -> dict[str, object]:
     problem = {"code": error.code, "message": str(error), "paths": list(error.paths), "severity": "error"}
     return {
         "name": data,
@@ -135,7 +134,7 @@ def _lines(report: "CheckReport") -> list[str]:
         data.name,
         f"  images     train {data.count('train'):,}  val {data.count('val'):,}  test {data.count('test'):,}",
         f"  classes    {len(counts):,}, of which {counts.effective_classes:.1f} effective",
-        f"  imbalance  {counts.imbalance_factor:.4g} ({max(counts):,} ... {min(counts):,} images a class)",
+        f"  imbalance  {counts.imbalance_factor:.4g} ({max(counts):,} ... {min(counts):,} images per class)",
         "  groups     " + "  ".join(f"{group} {len(members):,}" for group, members in groups.items()),
     ]
     if report.sizes:
@@ -152,7 +151,7 @@ def _lines(report: "CheckReport") -> list[str]:
 
 
 def _page(report: "CheckReport") -> str:
-    """One self-contained page: the figures, what was found, and every class with its bar."""
+    """One self-contained page: the figures, the problems, and every class with its bar."""
     from html import escape
 
     data = report.data
@@ -172,7 +171,7 @@ def _page(report: "CheckReport") -> str:
 
 
 def _histogram(data: "Inventory") -> list[str]:
-    """One bar a class, the largest first."""
+    """One bar per class, the largest first."""
     ranked = sorted(zip(data.class_counts, data.classes, strict=True), key=lambda pair: -pair[0])
     half = _MOST_LINES // 2
     shown = ranked if len(ranked) <= _MOST_LINES else [*ranked[:half], *ranked[-half:]]
@@ -182,5 +181,5 @@ def _histogram(data: "Inventory") -> list[str]:
         for count, name in shown
     ]
     if len(shown) < len(ranked):
-        bars.insert(half, f"  ... {len(ranked) - len(shown):,} more classes ...")
+        bars.insert(half, f"  ... {counted(len(ranked) - len(shown), 'more class')} ...")
     return bars

@@ -6,7 +6,7 @@ from cyclopts import Parameter
 
 
 def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
-    """Say what this machine has: versions, accelerator, memory, disk, extras, and a two-second self-test.
+    """Show versions, accelerator, memory, disk and extras of this machine, and run a two-second self-test.
 
     Parameters
     ----------
@@ -39,20 +39,20 @@ def _examine() -> dict[str, Any]:
     from longtail.data.open_dataset import data_root
     from longtail.training.run_folder.write import environment, package_version
 
-    told = environment(command="", device="")
+    found = environment(command="", device="")
     root = data_root()
     place = next(path for path in (root, *root.parents, Path.cwd()) if path.exists())
     free = shutil.disk_usage(place).free
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return {
-        "longtail": told["longtail"],
-        "python": told["python"],
-        "system": told["system"],
+        "longtail": found["longtail"],
+        "python": found["python"],
+        "system": found["system"],
         "accelerator": str(accelerator) if accelerator else "none: training runs on the CPU",
         "cores": os.cpu_count(),
         "memory": f"{_memory() / 2**30:.1f} GiB",
         "data": f"{root} ({free / 2**30:.0f} GiB free)",
-        "versions": told["versions"],
+        "versions": found["versions"],
         "extras": {name: package_version(name) for name in ("onnx", "onnxruntime", "onnxscript", "tensorboard")},
         "self-test": _self_test(),
     }
@@ -65,15 +65,15 @@ def _memory() -> int:
 
 
 def _self_test() -> str:
-    """One compound batch norm must be batch norm while its components are equal, forward and backward."""
+    """With equal components, compound batch norm must equal batch norm, forward and backward."""
     import torch
 
-    from longtail.nn import CompoundBatchNorm2d
+    from longtail.nn import CompoundBatchNorm2d, Reading
 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(8, 6, 5, 5, generator=generator).requires_grad_()
     direction = torch.randn(x.shape, generator=generator)
-    ours, theirs = CompoundBatchNorm2d(6)(x), torch.nn.BatchNorm2d(6)(x)
+    ours, theirs = CompoundBatchNorm2d(6, reading=Reading(component_init="equal"))(x), torch.nn.BatchNorm2d(6)(x)
     gradient, expected = (torch.autograd.grad(y, x, direction)[0] for y in (ours, theirs))
     same = torch.allclose(ours, theirs, atol=1e-4) and torch.allclose(gradient, expected, atol=1e-4)
-    return "passed" if same else "failed: compound batch norm does not agree with batch norm"
+    return "passed" if same else "failed: compound batch norm differs from batch norm"

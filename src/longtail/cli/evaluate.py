@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from longtail._errors import UsageError, counted
+
 if TYPE_CHECKING:
     from longtail.inference.measure import Measurement
 
@@ -30,11 +32,11 @@ def evaluate(
     data
         A folder, a CSV or a name, as for `longtail train` (default: the run's own data).
     split
-        Which images (default: test, or all of data without splits).
+        The split to measure (default: test, or all images of data without splits).
     shots
         MANY,FEW: classes with more than MANY training images are many-shot, with fewer than FEW few-shot.
     root
-        Where named data sets lie (default: LONGTAIL_DATA, else the user's cache folder).
+        The folder of the named data sets (default: LONGTAIL_DATA, else the user's cache folder).
     ignore_unknown
         Leave out images of classes that the run does not know, instead of stopping.
     json
@@ -62,21 +64,21 @@ def evaluate(
     else:
         from longtail.cli.print_table import accuracy_lines
 
-        print(f"{found.data}, {found.split}: {found.evaluation.images:,} images")
+        print(f"{found.data}, {found.split}: {counted(found.evaluation.images, 'image')}")
         print("\n".join(accuracy_lines(found.evaluation)))
         print(found.evaluation.definition)
     return 0
 
 
 def _shots(text: str) -> tuple[int, int]:
-    from longtail._errors import UsageError
-
     parts = text.split(",")
     if len(parts) != 2 or not all(part.strip().isdigit() for part in parts):
-        raise UsageError(f"--shots must be two numbers, MANY,FEW, got {text!r}", "", "such as --shots 100,20")
+        raise UsageError(f"--shots must be two whole numbers MANY,FEW, got {text!r}", "", "for example --shots 100,20")
     many, few = (int(part) for part in parts)
     if few > many + 1:
-        raise UsageError(f"--shots must name the larger number first, got {text}", "", f"such as --shots {few},{many}")
+        raise UsageError(
+            f"--shots must have the larger number first, got {text}", "", f"for example --shots {few},{many}"
+        )
     return many, few
 
 

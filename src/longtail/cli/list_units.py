@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from longtail._errors import counted
+
 Kind = Literal["methods", "models", "datasets", "losses", "samplers", "recipes", "runs"]
 
 
@@ -16,14 +18,14 @@ def list_units(
     runs: Path = Path("runs"),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Show what exists.
+    """Show methods, models, data sets, losses, samplers, recipes or runs.
 
     Parameters
     ----------
     kind
-        methods, models, datasets, losses, samplers, recipes, or runs.
+        methods, models, datasets, losses, samplers, recipes or runs.
     pattern
-        Only names that match it, such as 'resnet*'.
+        Only names that match this pattern, such as 'resnet*'.
     runs
         The folder of the runs.
     json
@@ -44,13 +46,13 @@ def list_units(
 
 
 def _rows(kind: Kind, runs: Path) -> list[dict[str, str]]:
-    """Name and a line about each."""
+    """The name of each unit and a line about it."""
     if kind == "runs":
         return (
             [_run(path) for path in sorted(runs.iterdir()) if (path / "config.yaml").is_file()] if runs.is_dir() else []
         )
     if kind == "recipes":
-        from longtail.training.layering import list_recipes
+        from longtail.training.recipes import list_recipes
 
         return [{"name": name, "about": ""} for name in list_recipes()]
     if kind == "models":
@@ -75,18 +77,21 @@ def _rows(kind: Kind, runs: Path) -> list[dict[str, str]]:
 
 
 def _about(unit: type) -> str:
-    """The first sentence of the unit's module, or else of the unit."""
+    """The first sentence of the unit's module, which explains it; of the unit itself if the module has none."""
+    import re
     import sys
 
     text = (sys.modules[unit.__module__].__doc__ or unit.__doc__ or "").strip()
-    return text.splitlines()[0] if text else ""
+    paragraph = " ".join(text.split("\n\n")[0].split())
+    return re.split(r"(?<=[.!?]) ", paragraph)[0]
 
 
 def _run(path: Path) -> dict[str, str]:
-    from longtail.training.resuming import read_config
+    from longtail.training.settings import read_config
 
     settings = read_config(path)
     state = "finished" if (path / "predictions.csv").exists() else "not finished"
     method = settings.get("method", {}).get("name", "?")
-    about = f"{method} on {settings.get('data')}, {settings.get('epochs')} epochs, seed {settings.get('seed')}: {state}"
+    epochs = counted(settings.get("epochs", 0), "epoch")
+    about = f"{method} on {settings.get('data')}, {epochs}, seed {settings.get('seed')}: {state}"
     return {"name": str(path), "about": about}

@@ -1,10 +1,13 @@
 """`longtail predict RUN IMAGES...`."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+
+from longtail._errors import UsageError, counted
 
 
 def predict(
@@ -18,9 +21,9 @@ def predict(
     batch_size: int = 64,
     workers: int | None = None,
 ) -> int:
-    """Label images with the model of a run.
+    """Classify images with the model of a run.
 
-    An image that cannot be read is reported and left out, the others are predicted, and the exit code is 3.
+    An image that cannot be read is reported and left out; the others are classified, and the exit code is 3.
 
     Parameters
     ----------
@@ -29,25 +32,24 @@ def predict(
     images
         Image files, folders of images, patterns such as 'birds/*.jpg', and CSV files with a column path.
     top
-        How many classes of each image.
+        Number of classes for each image.
     out
-        A file to write, ending in .csv or .json, instead of a table on the screen.
+        Write to this file, ending in .csv or .json, instead of printing a table.
     json
         Print JSON instead of a table.
     batch_size
         Images at a time.
     workers
-        Processes that decode images (default: by their number and the cores).
+        Processes that decode images (default: chosen by the number of images and cores).
     """
-    from longtail._errors import UsageError
-
     if not images:
-        raise UsageError("IMAGES is missing", "", f"name images or a folder: longtail predict {run} birds/*.jpg")
+        command = shlex.join(["longtail", "predict", str(run)])
+        raise UsageError("IMAGES is missing", "", f"name images or a folder: {command} birds/*.jpg")
     if top < 1 or batch_size < 1:
         name, value = ("--top", top) if top < 1 else ("--batch-size", batch_size)
         raise UsageError(f"{name} must be at least 1, got {value}")
     if out is not None and out.suffix not in (".csv", ".json"):
-        raise UsageError(f"--out must end in .csv or .json, got {out}", "its ending says what is written")
+        raise UsageError(f"--out must end in .csv or .json, got {out}", "the ending chooses the format")
     from longtail._files import write_text
     from longtail.cli.screen import Screen
     from longtail.data.unlabelled import find_images
@@ -55,14 +57,14 @@ def predict(
 
     paths = find_images(images)
     classifier = load(run)
-    with Screen(f"predicting {len(paths):,} images") as screen:
+    with Screen(f"classifying {counted(len(paths), 'image')}") as screen:
         found = classifier.predict(paths, top=top, batch_size=batch_size, workers=workers, progress=screen.advance)
     if out is not None:
         write_text(out, found.to_csv() if out.suffix == ".csv" else found.to_json())
     if json:
         print(found.to_json(), end="")
     elif out is not None:
-        print(f"{len(found) - len(found.unreadable):,} images predicted: {out}")
+        print(f"{counted(len(found) - len(found.unreadable), 'image')} classified: {out}")
     else:
         print("\n".join(found.lines()))
     for image in found.unreadable:

@@ -1,4 +1,4 @@
-"""Numbers as a few lines of text, or as a table."""
+"""Print accuracies as a few lines, and rows as a table."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 def accuracy_lines(found: "Evaluation") -> list[str]:
-    """Accuracy over all images, over the classes, and of each group, with intervals."""
+    """Top-1 accuracy, balanced accuracy and the accuracy of each group, with intervals."""
     rows: dict[str, Estimate | None] = {"all": found.top1, "balanced": found.balanced}
     rows |= {group: result.accuracy for group, result in found.groups.items()}
     lines = [f"{'':10}{'accuracy':>9}  95 % interval"]
     for name, estimate in rows.items():
         if estimate is None:
-            lines.append(f"{name:10}{'-':>9}  no test image")
+            lines.append(f"{name:10}{'-':>9}  no test images")
         elif estimate.low is None or estimate.high is None:
-            lines.append(f"{name:10}{estimate.value:9.1%}  none from one image")
+            lines.append(f"{name:10}{estimate.value:9.1%}  none for one image")
         else:
             lines.append(f"{name:10}{estimate.value:9.1%}  {estimate.low:.1%} to {estimate.high:.1%}")
     return lines
@@ -28,7 +28,7 @@ _NUMBERS = frozenset({"paper", "ours", "difference", "runs", "seeds", "time"})
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, stderr: bool = False) -> None:
-    """Print rows under a header, numbers to the right; on a terminal as wide as it is, elsewhere without a limit."""
+    """Print rows under a header, numbers aligned right; as wide as the terminal, or without a limit elsewhere."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -42,5 +42,5 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, stderr:
         numbers = name in _NUMBERS
         table.add_column(name, justify="right" if numbers else "left", no_wrap=numbers)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: brackets are no markup
+        table.add_row(*(Text(cell) for cell in row))  # Text: brackets are not markup
     console.print(table)

@@ -13,24 +13,24 @@ def report(
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     out: Path | None = None,
 ) -> int:
-    """Build the report of a run again, or compare several runs.
+    """Rebuild the report of a run, or compare several runs.
 
-    A comparison takes the same test images for all runs and says what differs from the first, with intervals from a
-    paired bootstrap; or that no difference is shown.
+    A comparison needs runs on the same test images. It says what differs from the first run, with intervals from a
+    paired bootstrap, or that no difference is shown.
 
     Parameters
     ----------
     runs
-        The folder of a run; of two or more, for a comparison.
+        The folder of a run, or those of several runs to compare.
     open_
-        Show the page in the browser.
+        Open the page in the browser.
     out
-        The page (default: report.html in RUN; comparison.html beside the first RUN).
+        The file of the page (default: report.html in RUN, or comparison.html beside the first RUN).
     """
     from longtail._errors import UsageError
 
     if not runs:
-        raise UsageError("RUN is missing", "", "name the folder of a run, such as runs/birds-1")
+        raise UsageError("RUN is missing", "", "name the folder of a run, for example runs/birds-1")
     from longtail.training.run_folder.report import write_comparison, write_report
 
     if len(runs) == 1:

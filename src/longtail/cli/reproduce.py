@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from longtail._errors import counted
 from longtail.cli.print_table import print_table
 from longtail.cli.screen import Status
 
@@ -23,7 +24,7 @@ def reproduce(
     /,
     *,
     budget: Literal["quick", "paper"] = "quick",
-    reading: Literal["measured", "paper"] | None = None,
+    reading: Literal["measured", "appendix", "text"] | None = None,
     rows: Annotated[tuple[str, ...], _SEVERAL] = (),
     seeds: Annotated[tuple[int, ...], _SEVERAL] = (),
     data: str | None = None,
@@ -36,10 +37,10 @@ def reproduce(
     table_only: Annotated[bool, _FLAG] = False,
     json: Annotated[bool, _FLAG] = False,
 ) -> int:
-    """Run the paper's tables and figures again, and print ours beside the paper's.
+    """Rerun the paper's tables and figures, and print our numbers beside the paper's.
 
-    Without NAME, list what there is, and how long each would take here. With it, say how long it will take, then do
-    it; the same command goes on with what was stopped, and repeats nothing that is finished.
+    Without NAME, list the tables and how long each would take here. With NAME, say how long it will take, then run it.
+    The same command resumes what was stopped and repeats nothing that is finished.
 
     Parameters
     ----------
@@ -48,27 +49,28 @@ def reproduce(
     budget
         quick: small network, small images, few epochs. paper: the paper's setting.
     reading
-        How compound_bn reads its paper, in every row: measured, the default, or paper, by its letter.
+        How compound_bn reads its paper, in every row: measured (the default, which departs from the paper where that
+        helps), appendix (Algorithm 2 of the appendix) or text (the order of steps in the main text).
     rows
-        Only these rows, data sets or both: --rows baseline 'cbn*@cifar10-lt:100'.
+        Only these rows, data sets, or both: --rows baseline 'cbn*@cifar10-lt:100'.
     seeds
-        One run of each row for each: --seeds 0 1 2 (default: 0 for quick, 0 1 2 for paper).
+        One run of each row per seed: --seeds 0 1 2 (default: 0 for quick, 0 1 2 for paper).
     data
-        Another data set in the place of the paper's.
+        Another data set instead of the paper's.
     model
         Another backbone for every row.
     epochs
-        Another length for every run.
+        Another number of epochs for every run.
     root
-        Where named data sets lie (default: LONGTAIL_DATA, else the user's cache folder).
+        The folder of the named data sets (default: LONGTAIL_DATA, else the user's cache folder).
     out
         The folder of the runs and of the table (default: runs/reproduce/NAME-BUDGET[-reading-READING]).
     set_
-        Any setting of every run, as key=value, as in `longtail train`.
+        Any setting for every run, as key=value, as in `longtail train`.
     dry_run
-        Print the runs as commands, with their time, and stop.
+        Print the commands of the runs and their time, and stop.
     table_only
-        Print the table from the folders of the runs, without training.
+        Print the table from finished runs, without training.
     json
         Print JSON.
     """
@@ -115,11 +117,11 @@ def reproduce(
 
 
 def _carry_out(plan: "Plan", needs: dict[str, str]) -> None:
-    from longtail.cli.training_screen import TrainingScreen
     from longtail.reproduction.carry_out import carry_out, read_failure
     from longtail.reproduction.plan import PlannedRun
     from longtail.reproduction.run_outcome import read_outcome
     from longtail.reproduction.write_outcome import write_outcome
+    from longtail.training.training_screen import TrainingScreen
 
     names = {
         run.folder: f"{planned.entry.name} on {planned.entry.data}" for planned in plan.entries for run in planned.runs
@@ -137,14 +139,14 @@ def _carry_out(plan: "Plan", needs: dict[str, str]) -> None:
             screen.finish()
             failure = read_failure(last[0].folder)
             if failure is not None:
-                screen.say(f"failed: {failure.message}; going on with the next")
+                screen.say(f"failed: {failure.message}; continuing with the next run")
             write_outcome(plan, read_outcome(plan, needs))
 
         carry_out(plan, skip=lambda run: run.config.data in needs, callback=begin, after_each=end)
 
 
 def _needs(plan: "Plan", estimates: "Estimates") -> dict[str, str]:
-    """What to say of each data set that is not there; it is an error if none is."""
+    """A remark for each missing data set; raise if all are missing."""
     from longtail._errors import DataError
     from longtail.data.open_dataset import data_root
 
@@ -153,7 +155,7 @@ def _needs(plan: "Plan", estimates: "Estimates") -> dict[str, str]:
         first = next(iter(missing.values()))
         raise DataError(
             f"{plan.table.name} needs {', '.join(missing)}: {first.what}",
-            "there is nothing to run without it",
+            "there is nothing to run without data",
             first.fix,
             code=first.code,
             paths=first.paths,
@@ -163,7 +165,7 @@ def _needs(plan: "Plan", estimates: "Estimates") -> dict[str, str]:
 
 
 def _announce(plan: "Plan", estimates: "Estimates", *, dry: bool, as_json: bool) -> None:
-    """Say what will be run and how long it takes: on stderr, or on stdout if that is all that was asked for."""
+    """Say what will be run and how long it takes: on stderr, or on stdout for a dry run."""
     from longtail.reproduction.estimate import in_words, total_seconds
     from longtail.reproduction.plan import command_of
     from longtail.reproduction.write_outcome import how_it_was_made
@@ -191,15 +193,16 @@ def _announce(plan: "Plan", estimates: "Estimates", *, dry: bool, as_json: bool)
     if dry:
         print("\n".join(command_of(run) for run in plan.runs))
     if total == 0 and not unknown:
-        print(f"all {len(plan.runs)} runs are finished", file=stream)
+        done = "the run is finished" if len(plan.runs) == 1 else f"all {len(plan.runs)} runs are finished"
+        print(done, file=stream)
         return
-    aside = f"; {unknown} runs not counted" if unknown else ""
-    left = f"{len(plan.runs)} runs, about {in_words(total)} left" if total else f"{len(plan.runs)} runs"
-    print(f"{left}, from a few steps of each kind here{aside}", file=stream)
+    left = f", about {in_words(total)} left" if total else ""
+    aside = f"; {counted(unknown, 'run')} not included" if unknown else ""
+    print(f"{counted(len(plan.runs), 'run')}{left}, estimated from a few steps of each kind{aside}", file=stream)
 
 
 def _list(plans: "list[Plan]", *, as_json: bool) -> int:
-    """What can be reproduced, and how long it takes."""
+    """List the tables, and how long each takes."""
     with Status() as talk:
         from longtail.reproduction.estimate import Estimates, in_words, total_seconds
 
@@ -227,7 +230,8 @@ def _list(plans: "list[Plan]", *, as_json: bool) -> int:
     ]
     print_table(("name", "what", "runs", "time", ""), lines)
     print(
-        f"budget {plans[0].budget}; times from a few steps of each kind of run on this device, without what is needed"
+        f"budget {plans[0].budget}; times are estimated from a few steps of each kind of run on this device, without "
+        "runs whose data is missing"
     )
     return 0
 
@@ -266,7 +270,7 @@ def _refuse_several_ranks() -> None:
 
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UsageError(
-            "longtail reproduce runs on one device, and was started on several",
-            "its runs are many and small, one after another",
+            "longtail reproduce runs on one device, but was started on several",
+            "it does many small runs, one after another",
             "start the commands that --dry-run prints with torchrun, then use --table-only",
         )

@@ -1,4 +1,4 @@
-"""What commands show while they work: on stderr, and moving only where somebody looks at a terminal."""
+"""Progress of the commands on stderr: a moving bar on a terminal, plain lines elsewhere."""
 
 import sys
 from types import TracebackType
@@ -6,7 +6,7 @@ from typing import Self
 
 
 class Status:
-    """What is being done: one changing line on a terminal, plain lines elsewhere."""
+    """The current step: one changing line on a terminal, plain lines elsewhere."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -15,7 +15,7 @@ class Status:
         self._status = self._console.status("")
 
     def say(self, message: str) -> None:
-        """Show it."""
+        """Show the step."""
         if self._console.is_terminal:
             self._status.update(message)
             self._status.start()
@@ -32,11 +32,11 @@ class Status:
 
 
 class Screen:
-    """A progress bar on a terminal, plain lines elsewhere. It is a `Report` for fetches.
+    """A progress bar on a terminal, plain lines elsewhere. It is also the `Report` of a fetch.
 
     Args:
         title: what is being done.
-        unit: of the numbers: `images`, or `bytes`, which are shown as MB.
+        unit: unit of the numbers: `images`, or `bytes`, which are shown as MB.
     """
 
     def __init__(self, title: str, unit: str = "images") -> None:

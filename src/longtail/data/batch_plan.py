@@ -1,18 +1,18 @@
-"""Which images make up which batch of an epoch, on which rank.
+"""The batches of an epoch: which images each one has, and which rank makes them.
 
-The order of an epoch is the sampler's, for all ranks together; batch k is the k-th `batch_size` images of
-it, and rank r of W makes every W-th image of that batch. So `batch_size` is that of the whole run: two
-ranks take half of each batch of one process.
+The sampler orders the images of an epoch for all ranks together. Batch k is the k-th run of `batch_size` images,
+and rank r of W makes every W-th image of it. So `batch_size` counts all ranks: each of two ranks makes half of
+the batch that a single process would make.
 
-What becomes of the last images, when they do not fill a batch:
+If the last images do not fill a batch:
 
 | `last` | Rule | For |
 |---|---|---|
-| "drop" | left out of this epoch, unless they are all there is | training: the same on any number of ranks |
-| "even" | kept, the same number on each rank, if two or more; the others are left out | training on few |
+| "drop" | left out of this epoch, unless there are no others | training: the same on any number of ranks |
+| "even" | kept if each rank gets the same number, two or more; the rest is left out | training on few images |
 | "every" | each image exactly once; ranks may differ by one image, and so by one batch | evaluation |
 
-A batch of one image is thus never trained on: it has no variance to normalise by.
+So training never sees a batch of one image, which has no variance to normalise by.
 """
 
 from collections.abc import Iterator
@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from longtail._errors import counted
 from longtail.data.samplers.base import EpochSampler
 from longtail.data.views import BatchKey
 
@@ -28,30 +29,30 @@ Last = Literal["drop", "even", "every"]
 
 
 class BatchPlan:
-    """The keys of this rank's batches in the sampler's present epoch, from batch number `start` on.
+    """The keys of this rank's batches in the sampler's current epoch, from batch number `start` on.
 
     Args:
-        sampler: the order, and this process's rank.
-        batch_size: the images of a batch, all ranks together.
-        last: what becomes of the images that do not fill a batch.
+        sampler: the order of the images, and the rank of this process.
+        batch_size: the number of images in a batch, over all ranks.
+        last: what to do with images that do not fill a batch.
     """
 
     def __init__(self, sampler: EpochSampler, *, batch_size: int, last: Last = "drop") -> None:
         ranks = sampler.world_size
         if batch_size < 1 or batch_size % ranks:
             raise ValueError(
-                f"batch_size must be a multiple of the {ranks} ranks, got {batch_size}: "
+                f"batch_size must be a positive multiple of the number of ranks, {ranks}, got {batch_size}: "
                 "it counts the images of all ranks"
             )
         self.sampler, self.batch_size, self.last, self.start = sampler, batch_size, last, 0
         if last != "every" and not self.batches():
             raise ValueError(
-                f"batch_size must give each of {ranks} ranks at least two images, got {batch_size} with "
-                f"{sampler.num_samples} images in all: use fewer ranks or more images"
+                f"batch_size must give each rank at least two images, got {batch_size} for {counted(ranks, 'rank')} "
+                f"and {counted(sampler.num_samples, 'image')}: use fewer ranks or more images"
             )
 
     def batches(self) -> list[slice]:
-        """Where in the epoch's order each batch lies, all ranks together."""
+        """The place of each batch in the order of the epoch, over all ranks."""
         size, ranks = self.batch_size, self.sampler.world_size
         full, rest = divmod(self.sampler.num_samples, size)
         batches = [slice(size * k, size * (k + 1)) for k in range(full)]
@@ -64,7 +65,7 @@ class BatchPlan:
         return [*batches, slice(size * full, size * full + rest)] if keep else batches
 
     def __len__(self) -> int:
-        """The batches of a whole epoch, wherever it starts."""
+        """The number of batches in a whole epoch, whatever `start` is."""
         return len(self.batches())
 
     def __iter__(self) -> Iterator[BatchKey]:
@@ -77,7 +78,7 @@ class BatchPlan:
 
 
 def count_repeats(order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How often each entry stood in `order` before.
+    """How often each entry of `order` has occurred before it.
 
     Example:
         >>> count_repeats(np.array([7, 3, 7, 7, 3])).tolist()

@@ -1,4 +1,4 @@
-"""Looking at a data set before it is trained on: sizes, imbalance, broken and repeated images, advice."""
+"""Check a data set before training: sizes, imbalance, unreadable and repeated images, advice."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
-from longtail._errors import DataError
+from longtail._errors import DataError, counted
 from longtail.class_counts import GROUPS
 from longtail.data.images import ArrayImages
-from longtail.data.inventory import FileList, Inventory, Problem, counted
+from longtail.data.inventory import FileList, Inventory, Problem
 from longtail.data.scan import FileScan, Progress, same_files, scan_files
 from longtail.data.splits import SPLITS, SplitName
 
@@ -23,23 +23,26 @@ class CheckReport:
     """What a check found.
 
     Args:
-        data: the data, without the images that cannot be read.
-        problems: everything that is odd.
+        data: the data without the unreadable images; its `problems` are all that were found.
         unreadable: the files that cannot be read.
-        modes: how many images of each Pillow mode; empty for images in memory.
-        sizes: the least, the median and the largest shorter side; empty for no image.
+        modes: the number of images of each Pillow mode; empty for images in memory.
+        sizes: the smallest, the median and the largest shorter side; empty without images.
         advice: what to try.
     """
 
     data: Inventory
-    problems: tuple[Problem, ...]
     unreadable: tuple[str, ...]
     modes: dict[str, int]
     sizes: tuple[int, ...]
     advice: tuple[str, ...]
 
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What is wrong with the data."""
+        return self.data.problems
+
     def as_json(self) -> dict[str, Any]:
-        """One object for programs."""
+        """The report as one JSON object."""
         counts = self.data.class_counts
         members = counts.groups()
         return {
@@ -60,40 +63,42 @@ class CheckReport:
 
 
 def check_data(data: Inventory, *, full: bool = False, progress: Progress | None = None) -> CheckReport:
-    """FileScan at every image of a data set.
+    """Check every image of a data set.
 
     Args:
         data: what was found.
-        full: decode every image instead of reading its header.
-        progress: called with the numbers of images done and in all.
+        full: decode every image instead of reading its header alone.
+        progress: called with the number of images done and the number of all.
+
+    Raises:
+        DataError: no training image of some class can be read.
     """
     places = [(split, i) for split, part in data.splits.items() for i in range(len(part))]
     train = data.splits["train"]
     if isinstance(train, ArrayImages):
         side = min(train.images.shape[1:3])
         problems = [*data.problems, *_repeats(data, places, _same_rows(data)), *_single(data)]
-        return CheckReport(data, tuple(problems), (), {}, (side,) * 3, _advice(data))
+        return CheckReport(replace(data, problems=tuple(problems)), (), {}, (side,) * 3, _advice(data))
 
     files = [str(train.root / data_path(data, place)) for place in places]
-    looks = scan_files(files, full=full, progress=progress)
-    broken = tuple(data_path(data, place) for place, seen in zip(places, looks, strict=True) if seen.error)
+    scans = scan_files(files, full=full, progress=progress)
+    broken = tuple(data_path(data, place) for place, scan in zip(places, scans, strict=True) if scan.error)
     readable = data.without(broken)
     _refuse_lost_classes(readable, data, broken)
-    good = [seen for seen in looks if not seen.error]
-    groups = same_files(files, [seen.length for seen in looks], progress)
+    good = [scan for scan in scans if not scan.error]
+    groups = same_files(files, [scan.length for scan in scans], progress)
     problems = [
         *data.problems,
         *_unreadable(broken, len(files)),
         *_repeats(data, places, groups),
-        *_odd(data, places, looks),
+        *_converted(data, places, scans),
         *_single(readable),
     ]
-    sides = sorted(min(seen.width, seen.height) for seen in good)
+    sides = sorted(min(scan.width, scan.height) for scan in good)
     return CheckReport(
         replace(readable, problems=tuple(problems)),
-        tuple(problems),
         broken,
-        dict(Counter(seen.mode for seen in good).most_common()),
+        dict(Counter(scan.mode for scan in good).most_common()),
         (sides[0], round(median(sides)), sides[-1]) if sides else (),
         _advice(readable),
     )
@@ -116,7 +121,7 @@ def _same_rows(data: Inventory) -> list[list[int]]:
 
 
 def _repeats(data: Inventory, places: Sequence[Place], groups: Sequence[Sequence[int]]) -> list[Problem]:
-    """Repeated images: across splits (the result flatters), under two labels (one is wrong), or twice."""
+    """Repeated images: across splits (which flatters the result), under two labels (one is wrong), or twice."""
     across, contrary, twice = [], [], []
     for group in groups:
         members = [places[i] for i in group]
@@ -149,14 +154,11 @@ def _unreadable(broken: Sequence[str], total: int) -> list[Problem]:
 
 
 def _refuse_lost_classes(readable: Inventory, data: Inventory, broken: Sequence[str]) -> None:
-    had, has = (
-        data.class_counts,
-        (readable.class_counts if readable.count("train") else [0] * len(data.classes)),
-    )
-    lost = [data.classes[k] for k in range(len(had)) if had[k] and not has[k]]
+    before, after = data.class_counts, readable.class_counts
+    lost = [name for k, name in enumerate(data.classes) if before[k] and not after[k]]
     if lost:
         raise DataError(
-            f"no training image can be read of {counted(len(lost), 'class')}: {', '.join(lost[:5])}",
+            f"no training image of {counted(len(lost), 'class')} can be read: {', '.join(lost[:5])}",
             "a class without images cannot be learned",
             "replace the broken files or remove the classes",
             code="unreadable",
@@ -164,13 +166,13 @@ def _refuse_lost_classes(readable: Inventory, data: Inventory, broken: Sequence[
         )
 
 
-def _odd(data: Inventory, places: Sequence[Place], looks: Sequence[FileScan]) -> list[Problem]:
+def _converted(data: Inventory, places: Sequence[Place], scans: Sequence[FileScan]) -> list[Problem]:
     """Images that are converted on reading: not 8-bit RGB, or stored rotated."""
-    other = [(place, seen) for place, seen in zip(places, looks, strict=True) if not seen.error and seen.mode != "RGB"]
-    rotated = [place for place, seen in zip(places, looks, strict=True) if seen.rotated]
+    other = [(place, scan) for place, scan in zip(places, scans, strict=True) if not scan.error and scan.mode != "RGB"]
+    rotated = [place for place, scan in zip(places, scans, strict=True) if scan.rotated]
     problems = []
     if other:
-        kinds = ", ".join(f"{n} {mode}" for mode, n in Counter(seen.mode for _, seen in other).most_common())
+        kinds = ", ".join(f"{n} {mode}" for mode, n in Counter(scan.mode for _, scan in other).most_common())
         paths = tuple(data_path(data, place) for place, _ in other)
         problems.append(
             Problem("odd-modes", f"converted to RGB: {counted(len(other), 'image')} ({kinds})", paths, "note")

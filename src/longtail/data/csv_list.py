@@ -1,7 +1,7 @@
 """Lists of images: a user's CSV, and the `path label` lists of the benchmarks.
 
-A CSV has a header with `path`, `label` and, if it likes, `split` (train, val or test; none means train).
-Paths are relative to the CSV's folder. A list has one `path label` a line, the label a number from 0 on.
+A CSV has a header with `path`, `label` and, optionally, `split` (train, val or test; train if empty). Paths are
+relative to the CSV's folder. A list has one `path label` per line; labels are numbers from 0.
 """
 
 import csv
@@ -12,21 +12,21 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail._errors import DataError
+from longtail._errors import DataError, counted
 from longtail.data.folder import SPLIT_WORDS, missing
 from longtail.data.index_classes import index_classes
-from longtail.data.inventory import FileList, Inventory, counted
+from longtail.data.inventory import FileList, Inventory
 from longtail.data.splits import SPLITS, SplitName
 
 COLUMNS = ("path", "label")
 
 
 def find_csv_list(path: Path, *, allow_empty: bool = False, ignore_unknown: bool = False) -> Inventory:
-    """Find the images that a CSV with the columns `path,label[,split]` names.
+    """Find the images that a CSV with the columns `path,label[,split]` lists.
 
     Args:
         path: the file.
-        allow_empty: leave classes without a training image out instead of stopping.
+        allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
     """
     if not path.is_file():
@@ -68,8 +68,8 @@ def read_list(path: Path, root: Path, num_classes: int) -> FileList:
 
 
 def refuse_missing_images(source: Path, root: Path, images: Sequence[str]) -> None:
-    """Stop if a list names an image that is not there."""
-    present: dict[str, frozenset[str]] = {}  # a listing of each folder is quicker than a question for each file
+    """Raise if a list names an image that does not exist."""
+    present: dict[str, frozenset[str]] = {}  # listing each folder is faster than asking for each file
     absent = []
     for image in images:
         folder, _, name = image.replace(os.sep, "/").rpartition("/")
@@ -80,7 +80,7 @@ def refuse_missing_images(source: Path, root: Path, images: Sequence[str]) -> No
     if absent:
         raise DataError(
             f"{source} names {counted(len(absent), 'image')} that cannot be found, for example {absent[0]}",
-            f"the paths were taken from {root}",
+            f"the paths are relative to {root}",
             "put the images there, or correct the list",
             code="missing-image",
             paths=absent,
@@ -114,8 +114,8 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(
             f"{path} cannot be read as a CSV: {error}",
-            "the images and labels are unknown",
-            "save it as UTF-8 text with commas",
+            "it says which images there are, and their labels",
+            "save it as UTF-8 text, separated by commas",
             code="bad-csv",
             paths=[str(path)],
         ) from error
@@ -124,7 +124,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 def _bad_line(path: Path, line: int, rule: str, got: str, code: str = "bad-line") -> DataError:
     return DataError(
         f"line {line} of {path} {rule}, {got}",
-        "a wrong line would train on wrong labels",
+        "a wrong line would mean a wrong label in training",
         "correct the line",
         code=code,
         paths=[str(path)],

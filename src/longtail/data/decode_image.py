@@ -1,15 +1,15 @@
-"""Files into pixels: every kind of image becomes upright 8-bit RGB.
+"""Decode image files: every kind becomes upright 8-bit RGB.
 
 | Stored as | Becomes |
 |---|---|
 | grey, palette, CMYK, YCbCr, 1-bit | RGB by Pillow's conversion |
-| 16-bit and 32-bit integer grey | the upper 8 of 16 bits, then RGB; Pillow's own way clips at 255 |
+| 16-bit and 32-bit integer grey | the upper 8 of 16 bits, then RGB; Pillow itself would clip at 255 |
 | float grey | clipped to 0 ... 255, then RGB |
-| RGBA, grey with alpha, palette with transparency | laid on white, as a viewer shows it |
+| RGBA, grey with alpha, palette with transparency | composited on white, as viewers show it |
 | EXIF orientation | rotated and flipped to be upright |
 
-A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that still covers the size that is needed (Pillow's
-draft mode), which spares most of the work for photographs.
+A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is still large enough (Pillow's draft mode), which
+saves most of the work for photographs.
 """
 
 from os import PathLike
@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
-# What Pillow raises for files that it cannot decode: OSError covers unknown formats and truncation; broken
-# PNG chunks raise SyntaxError, nonsense in headers ValueError and the like, a bomb its own error.
+# What Pillow raises for files that it cannot decode: OSError for unknown formats and truncated files, SyntaxError
+# for broken PNG chunks, ValueError and the like for broken headers, and an error of its own for bombs.
 UNREADABLE = (
     OSError,
     SyntaxError,
@@ -40,7 +40,7 @@ def decode_image(path: str | PathLike[str], size: int | None = None) -> NDArray[
     Args:
         path: the file.
         size: the number of pixels that the shorter side needs; None decodes a JPEG in full. The result
-            is never smaller than the file's own size or `size`, whichever is less.
+            is never smaller than the smaller of the file's own size and `size`.
 
     Raises:
         One of `UNREADABLE` for a missing, corrupt or truncated file.
@@ -52,12 +52,12 @@ def decode_image(path: str | PathLike[str], size: int | None = None) -> NDArray[
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Convert an image of any mode to 8-bit RGB; see the table above."""
+    """Convert an image of any mode to 8-bit RGB; see the table in the module's docstring."""
     if image.mode == "RGB":
         return image
     if image.mode.startswith("I"):
         deep = np.asarray(image).astype(np.int64)
-        # Mode "I" also holds 8-bit values in 32-bit integers; I;16 says that it is deep.
+        # Mode "I" may also hold 8-bit values in 32-bit integers; I;16 is always deep.
         shift = 8 if image.mode.startswith("I;16") or deep.max(initial=0) > 255 else 0
         return Image.fromarray((deep >> shift).clip(0, 255).astype(np.uint8)).convert("RGB")
     if image.mode == "F":

@@ -4,18 +4,20 @@
     birds/wren/2.jpg                 birds/test/robin/2.jpg
 
 The class of an image is the first folder below its split; deeper folders belong to it. Split folders are
-known by name (`train`, `val`, `test` and their usual spellings), also when the user points one level too high
-or into one of them.
+recognised by name (`train`, `val`, `test` and their usual spellings), also when the user points one level too
+high or into one of them. Every folder is listed once, however many questions are asked about it.
 """
 
+import contextlib
 import difflib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cached_property
 from pathlib import Path
 
-from longtail._errors import DataError
+from longtail._errors import DataError, counted
 from longtail.data.index_classes import index_classes
-from longtail.data.inventory import Inventory, counted
+from longtail.data.inventory import Inventory
 from longtail.data.splits import SPLITS, SplitName
 
 IMAGE_ENDINGS = frozenset(
@@ -32,46 +34,89 @@ SPLIT_WORDS: dict[str, SplitName] = {
 }
 
 
+class Folder:
+    """A folder that is listed once, when it is first asked; hidden files and folders do not count.
+
+    Args:
+        path: the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def _listing(self) -> tuple[list[str], list[str]]:
+        folders, images = [], []
+        with os.scandir(self.path) as entries:
+            for entry in entries:
+                if entry.name.startswith(".") or entry.name == "__MACOSX":
+                    continue
+                if entry.is_dir():
+                    folders.append(entry.name)
+                elif entry.name.rpartition(".")[2].lower() in IMAGE_ENDINGS:
+                    images.append(entry.name)
+        return sorted(folders), sorted(images)
+
+    @cached_property
+    def folders(self) -> dict[str, "Folder"]:
+        """The folders in it, by name."""
+        return {name: Folder(self.path / name) for name in self._listing[0]}
+
+    @property
+    def images(self) -> list[str]:
+        """The names of the images in it."""
+        return self._listing[1]
+
+    def images_below(self) -> Iterator[str]:
+        """The images at any depth, relative to this folder, in the order of their names."""
+        yield from self.images
+        for name, folder in self.folders.items():
+            if not folder.path.is_symlink():  # it may lead back up
+                yield from (f"{name}{os.sep}{image}" for image in folder.images_below())
+
+
 def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool = False) -> Inventory:
     """Find the splits, classes and images below a folder.
 
     Args:
         path: a folder of class folders, or of `train`, `val` and `test` folders of them.
-        allow_empty: leave classes without a training image out instead of stopping.
+        allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
     """
     if not path.exists():
         raise missing(path)
-    base, notes = _step_to_the_splits(path)
+    base, notes = _find_base(Folder(path))
     splits = _split_folders(base)
     if "train" not in splits and splits:
-        found = ", ".join(f"{folder.name}/" for folder in splits.values())
         raise DataError(
-            f"{path} has {found} but no train/",
+            f"{path} has {_slashed(splits.values())} but no train/",
             "there is nothing to learn from",
-            f"put the training images in {base / 'train'}",
+            f"put the training images in {base.path / 'train'}",
             code="no-train",
         )
-    unused = sorted(set(_subfolders(base)) - {folder.name for folder in splits.values()}) if splits else []
+    unused = base.folders.keys() - splits.values() if splits else ()
     if unused:
-        notes.append(f"left out, beside the splits: {', '.join(f'{name}/' for name in unused)}")
-    splits = splits or {"train": base}
+        notes.append(f"left out, beside the splits: {_slashed(sorted(unused))}")
     files: dict[SplitName, list[tuple[str, str]]] = {}
     empty: list[str] = []
-    for split, folder in splits.items():
-        groups = {name: list(images_below(folder / name)) for name in _subfolders(folder)}
-        if not any(groups.values()):
-            _refuse_flat(folder)
+    for split, name in (splits or {"train": ""}).items():
+        folder = base.folders[name] if name else base
+        classes = {label: list(inner.images_below()) for label, inner in folder.folders.items()}
+        if not any(classes.values()):
+            raise _without_classes(folder)
         if split == "train":
-            empty = [name for name, images in groups.items() if not images]
-        stray = _count_images(folder)
-        if stray:
-            notes.append(f"left out, in no class folder: {counted(stray, 'image')} in {folder} itself")
-        prefix = folder.relative_to(base)
-        files[split] = [(str(prefix / name / image), name) for name, images in groups.items() for image in images]
+            empty = [label for label, images in classes.items() if not images]
+        if folder.images:
+            notes.append(
+                f"left out, in no class folder: {counted(len(folder.images), 'image')} in {folder.path} itself"
+            )
+        prefix = f"{name}{os.sep}" if name else ""
+        files[split] = [
+            (f"{prefix}{label}{os.sep}{image}", label) for label, images in classes.items() for image in images
+        ]
     return index_classes(
         str(path),
-        base,
+        base.path,
         files,
         empty=empty,
         allow_empty=allow_empty,
@@ -95,88 +140,73 @@ def missing(path: Path) -> DataError:
     )
 
 
-def _step_to_the_splits(path: Path) -> tuple[Path, list[str]]:
+def not_readable(path: str, error: OSError) -> DataError:
+    """The error for what the system does not let us read."""
+    place = str(error.filename or path)
+    return DataError(
+        f"{place} cannot be read: {error.strerror or error}",
+        "the images behind it would be missing",
+        "check the path and its permissions",
+        code="not-readable",
+        paths=[place],
+    )
+
+
+def _find_base(given: Folder) -> tuple[Folder, list[str]]:
     """From where the user points to the folder that holds the splits or the classes."""
-    inside = SPLIT_WORDS.get(path.absolute().name.lower())
-    beside = _split_folders(path.absolute().parent)
-    if inside and "train" in beside and len(beside) > 1 and not _split_folders(path):
-        others = ", ".join(f"{folder.name}/" for folder in beside.values())
-        return path.absolute().parent, [f"{path} is one of the splits {others}: all of them are used"]
-    base = path
-    while not _split_folders(base):
-        folders = _subfolders(base)
+    place = given.path.absolute()
+    if place.name.lower() in SPLIT_WORDS and not _split_folders(given):
+        parent = Folder(place.parent)
+        if place.name in parent.folders:
+            parent.folders[place.name] = given  # it is listed already
+        beside = _split_folders(parent)
+        if "train" in beside and len(beside) > 1:
+            return parent, [f"{given.path} is one of the splits {_slashed(beside.values())}: all of them are used"]
+    base = given
+    while not _split_folders(base) and len(base.folders) == 1:
+        (inner,) = base.folders.values()
         # One folder that holds only folders is a wrapper (birds/birds/robin/1.jpg), not a class.
-        if len(folders) != 1 or _count_images(base) or _count_images(base / folders[0]):
+        if base.images or inner.images or not inner.folders:
             break
-        if not _subfolders(base / folders[0]):
-            break
-        base = base / folders[0]
-    return base, [f"the classes are one level deeper, in {base}"] if base != path else []
+        base = inner
+    return base, [f"the classes are one level deeper, in {base.path}"] if base is not given else []
 
 
-def _split_folders(path: Path) -> dict[SplitName, Path]:
-    """The folders with the name of a split, by split.
+def _split_folders(base: Folder) -> dict[SplitName, str]:
+    """The name of each split's folder.
 
     A class may be called "train" too: beside folders of other names, one counts as a split only if one of
     them holds folders, as splits do and classes rarely.
     """
-    found: dict[SplitName, Path] = {}
-    others = False
-    for name in _subfolders(path):
+    found: dict[SplitName, str] = {}
+    for name in base.folders:
         split = SPLIT_WORDS.get(name.lower())
-        if split and split not in found:
-            found[split] = path / name
-        else:
-            others = True
-    if others and not any(_subfolders(folder) for folder in found.values()):
+        if split:
+            found.setdefault(split, name)
+    others = len(base.folders) > len(found)
+    if others and not any(base.folders[name].folders for name in found.values()):
         return {}
     return {split: found[split] for split in SPLITS if split in found}
 
 
-def _refuse_flat(folder: Path) -> None:
-    images = _count_images(folder)
-    if images:
-        parent = folder.absolute().parent
-        classes = sum(_count_images(parent / name) > 0 for name in _subfolders(parent))
-        what = f"{folder} holds {counted(images, 'image')} and no class folders"
-        hint = f"; {parent} has {classes} class folders" if classes > 1 else ""
-    else:
-        what, hint = f"{folder} holds no images", ""
-    raise DataError(
-        what,
+def _without_classes(folder: Folder) -> DataError:
+    """The error for a folder without class folders that hold images."""
+    path, hint = folder.path, ""
+    if folder.images:
+        parent = Folder(path.absolute().parent)
+        with contextlib.suppress(OSError):  # it is a hint alone, and a folder beside it may be somebody else's
+            classes = sum(bool(beside.images) for beside in parent.folders.values())
+            hint = f"; {parent.path} has {classes} class folders" if classes > 1 else ""
+    images = counted(len(folder.images), "image")
+    return DataError(
+        f"{path} holds {images} and no class folders" if folder.images else f"{path} holds no images",
         f"the folder of an image is its class{hint}",
-        f"use {folder}/CLASS/image.jpg, or {folder}/train/CLASS/image.jpg with val/ and test/ beside train/, "
+        f"use {path}/CLASS/image.jpg, or {path}/train/CLASS/image.jpg with val/ and test/ beside train/, "
         "or a CSV with path,label",
-        code="flat-folder" if images else "no-images",
-        paths=[str(folder)],
+        code="flat-folder" if folder.images else "no-images",
+        paths=[str(path)],
     )
 
 
-def _subfolders(path: Path) -> list[str]:
-    if not path.is_dir():
-        return []
-    with os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if entry.is_dir() and not _hidden(entry.name))
-
-
-def images_below(folder: Path) -> Iterator[str]:
-    """The images below a folder, at any depth, relative to it, in the order of their names."""
-    for inner, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not _hidden(name))
-        prefix = os.path.relpath(inner, folder)
-        for name in sorted(filter(_is_image, names)):
-            yield name if prefix == "." else f"{prefix}{os.sep}{name}"
-
-
-def _count_images(folder: Path) -> int:
-    """The images in a folder itself."""
-    with os.scandir(folder) as entries:
-        return sum(_is_image(entry.name) for entry in entries)
-
-
-def _is_image(name: str) -> bool:
-    return not _hidden(name) and name.rpartition(".")[2].lower() in IMAGE_ENDINGS
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
+def _slashed(names: Iterable[str]) -> str:
+    return ", ".join(f"{name}/" for name in names)

@@ -1,11 +1,11 @@
-"""ImagePrediction images: in memory as one array, or as files that are decoded when asked for.
+"""Labelled images: in memory as one array, or as files that are decoded when they are read.
 
-Both kinds are map-style datasets with the same face, `ImageDataset`: item `i` is an uint8 image of shape
-(channels, height, width) and its label. Images come as they are stored: a grey set keeps its one channel,
-files keep their own height and width; cropping, resizing and normalising belong to the transforms.
+Both are map-style datasets with the interface `ImageDataset`: item `i` is a uint8 image of shape (channels,
+height, width) and its label. Images come as they are stored: a grey set keeps its one channel, and files keep
+their height and width. Cropping, resizing and normalising belong to the views.
 
-Both are made to be sent to loader processes: an array goes through shared memory, a list of paths is one
-block of bytes rather than a million Python strings.
+Both are cheap to send to loader processes: an array goes through shared memory, and a list of paths is one block
+of bytes rather than a million Python strings.
 """
 
 import os
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol, Self, overload, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from longtail._errors import DataError
+from longtail._errors import DataError, counted
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class ImageDataset(Protocol):
-    """A map-style dataset of uint8 images of shape (channels, height, width) with integer labels."""
+    """A map-style dataset of uint8 images of shape (channels, height, width) and integer labels."""
 
     @property
     def targets(self) -> NDArray[np.int64]:
@@ -42,11 +42,11 @@ class ImageDataset(Protocol):
 
 
 class ArrayImages:
-    """Images that live in memory.
+    """Images in memory.
 
     Args:
         images: uint8, shape (number, height, width, channels) with 1 or 3 channels.
-        targets: the label of each, 0 or more.
+        targets: the label of each image, 0 or more.
 
     Example:
         >>> data = ArrayImages(np.zeros((4, 8, 8, 1), np.uint8), [0, 0, 1, 2])
@@ -70,19 +70,19 @@ class ArrayImages:
     def __getitem__(self, index: int, /) -> "tuple[torch.Tensor, int]":
         import torch
 
-        # A copy, so that a transform that works in place cannot change the stored image.
+        # A copy, so that an in-place transform cannot change the stored image.
         return torch.from_numpy(self.images[index].transpose(2, 0, 1).copy()), int(self.targets[index])
 
     def select(self, indices: ArrayLike, /) -> "ArrayImages":
-        """The images at `indices`, copied, so that the rest of the memory can be freed."""
+        """A copy of the images at `indices`, so that the memory of the others can be freed."""
         chosen = _as_indices(indices)
         return ArrayImages(self.images[chosen], self.targets[chosen])
 
     def __getstate__(self) -> "dict[str, torch.Tensor]":
         import torch
 
-        # Tensors travel to a spawned process through shared memory, NumPy arrays as bytes down a pipe.
-        # Keeping the tensor lets every worker map the same memory.
+        # Tensors go to a spawned process through shared memory, NumPy arrays as bytes through a pipe. Keeping
+        # the tensor lets all workers map the same memory.
         if self._shared is None:
             self._shared = torch.from_numpy(np.require(self.images, requirements=["C", "W"]))
         return {"images": self._shared, "targets": torch.from_numpy(self.targets)}
@@ -93,18 +93,18 @@ class ArrayImages:
 
 
 class FileImages:
-    """Images that are decoded from their files when asked for, upright and in RGB (see `decoding`).
+    """Images that are decoded from their files when they are read, upright and in RGB (see `decode_image`).
 
-    A file that cannot be decoded is replaced by the next one of its class, so that the answer depends on the
-    index alone, and is marked in `unreadable`, which all loader processes share. More than 1 % of such files
-    (one is always let pass), or a class without any that can be read, stops with a `DataError`: training on
-    less than was given must be noticed.
+    A file that cannot be decoded is replaced by the next one of its class, so that an item depends on its index
+    alone, and is marked in `unreadable`, which all loader processes share. If more than 1 % of the files (and
+    more than one) or all of a class cannot be decoded, a `DataError` says so: nobody should train on less data
+    than they think.
 
     Args:
-        paths: the files; relative ones are below `root`.
-        targets: the label of each, 0 or more.
+        paths: the files, relative to `root` or absolute.
+        targets: the label of each file, 0 or more.
         root: the folder of relative paths.
-        size: the number of pixels that the shorter side needs, which lets a JPEG be decoded at a fraction of
+        size: the number of pixels that the shorter side needs, so that a JPEG may be decoded at a fraction of
             its size; None decodes in full.
     """
 
@@ -149,7 +149,7 @@ class FileImages:
         raise DataError(
             f"no image of class {target} can be read, for example {self.path(index)}",
             "a class without images cannot be learned",
-            "find the broken files with: longtail check DATA --full",
+            "list the broken files with: longtail check DATA --full",
             code="unreadable",
         )
 
@@ -159,12 +159,12 @@ class FileImages:
 
     @property
     def paths(self) -> Sequence[str]:
-        """The files as they were given, relative to `root` or absolute."""
+        """The files, relative to `root` or absolute."""
         return self._paths
 
     @property
     def unreadable(self) -> list[int]:
-        """The images that no process could decode so far."""
+        """The images that could not be decoded so far, in any process."""
         return [int(index) for index in self._unreadable.nonzero()]
 
     def select(self, indices: ArrayLike, /) -> "FileImages":
@@ -181,7 +181,7 @@ class FileImages:
         return part
 
     def _candidates(self, index: int) -> Iterator[int]:
-        """`index`, then the others of its class in turn, without those known to be unreadable."""
+        """`index`, then the others of its class in order, without those known to be unreadable."""
         if not self._unreadable[index]:
             yield index
         members = np.flatnonzero(self.targets == self.targets[index])
@@ -193,15 +193,15 @@ class FileImages:
         found = self.unreadable
         if len(found) > max(1, int(self.MOST_UNREADABLE * len(self))):
             raise DataError(
-                f"{len(found)} of {len(self)} images cannot be read, for example {self.path(found[0])}",
-                f"above {self.MOST_UNREADABLE:.0%}, leaving them out changes what is learned",
+                f"{len(found):,} of {counted(len(self), 'image')} cannot be read, for example {self.path(found[0])}",
+                f"leaving out more than {self.MOST_UNREADABLE:.0%} of the images changes what is learned",
                 "list them with: longtail check DATA --full",
                 code="unreadable",
             )
 
 
 class _PathBlock(Sequence[str]):
-    """Paths as one block of bytes: quick to pickle, and not copied by reference counts in a forked worker."""
+    """Paths as one block of bytes: fast to pickle, and without reference counts, which copy memory after a fork."""
 
     def __init__(self, block: NDArray[np.uint8], ends: NDArray[np.int64]) -> None:
         self._block, self._ends = block, ends

@@ -1,4 +1,4 @@
-"""Names into labels: one class list, the training split's, for every split.
+"""From class names to labels: one list of classes, that of the training split, for all splits.
 
 Numbering the classes of each split by itself, as is often done, mislabels silently: a class that is missing
 from test shifts the number of every class after it.
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from longtail._errors import DataError
-from longtail.data.inventory import FileList, Inventory, Problem, counted
+from longtail._errors import DataError, counted
+from longtail.data.inventory import FileList, Inventory, Problem
 from longtail.data.splits import SplitName
 
 # For each split, (path, class name) of every image.
@@ -31,13 +31,13 @@ def index_classes(
     """Number the classes as the training images name them, and map the other splits to them by name.
 
     Args:
-        name: what the user called the data.
+        name: the data as the user named it.
         root: the folder of relative paths.
         splits: for each split, the path and the class name of every image.
-        empty: classes that are named but have no training image.
-        allow_empty: leave such classes out instead of stopping.
+        empty: classes that exist but have no training image.
+        allow_empty: leave out such classes instead of stopping.
         ignore_unknown: leave out images of classes that training does not have, instead of stopping.
-        notes: what to tell about the layout.
+        notes: how the layout was understood.
     """
     if empty and not allow_empty:
         raise DataError(
@@ -54,7 +54,7 @@ def index_classes(
         raise DataError(
             f"{name} has {found}",
             "a classifier needs at least two classes to tell apart",
-            "add a second class; see the layouts with: longtail check --help",
+            "add a second class; to see the layouts: longtail check --help",
             code="one-class" if classes else "no-images",
         )
     number = {label: k for k, label in enumerate(classes)}
@@ -79,7 +79,7 @@ def index_classes(
 
 
 def missing_from_test(classes: Sequence[str], splits: Mapping[SplitName, FileList]) -> list[Problem]:
-    """A problem for each measured split in which a class has no image."""
+    """A problem for each of val and test in which a class has no image."""
     problems = []
     for split in ("val", "test"):
         if split not in splits:
@@ -87,7 +87,7 @@ def missing_from_test(classes: Sequence[str], splits: Mapping[SplitName, FileLis
         present = set(splits[split].targets.tolist())
         missing = tuple(label for k, label in enumerate(classes) if k not in present)
         if missing:
-            rest = f"balanced over {len(present)} of {len(classes)} classes"
+            rest = f"its balanced accuracy is over {len(present)} of {len(classes)} classes"
             message = f"without a {split} image: {counted(len(missing), 'class')} ({_some(missing)}); {rest}"
             problems.append(Problem(f"class-missing-from-{split}", message, missing))
     return problems
@@ -102,7 +102,7 @@ def _refuse_unknown(name: str, split: str, unknown: Sequence[str], classes: Sequ
     raise DataError(
         f"{name} has {split} images of {counted(len(unknown), 'class')} that training does not have: "
         f"{_some(hints + others, quote=False)}",
-        "a model cannot answer with a class that it never saw",
+        "a model cannot predict a class that it never saw",
         "rename the class, add training images, or leave these images out with --ignore-unknown",
         code="unknown-class",
         paths=unknown,
@@ -114,7 +114,7 @@ def _left_out(code: str, what: str, labels: Sequence[str]) -> Problem:
 
 
 def _in_order(labels: set[str]) -> tuple[str, ...]:
-    """Numbers by value, names by the alphabet."""
+    """Numbers by value, names alphabetically."""
     if all(label.isdecimal() for label in labels):
         return tuple(sorted(labels, key=lambda label: (int(label), label)))
     return tuple(sorted(labels))

@@ -1,6 +1,6 @@
-"""What was found where the user pointed: the classes, the images of each split, and what is odd about them.
+"""The inventory of a data set: its classes, the images of each split, and what is wrong with them.
 
-It is found without decoding an image, so a check can look at it before anything is trained.
+It is taken without decoding an image, and is what a check looks at before anything is trained.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,26 +20,15 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun.
-
-    Example:
-        >>> counted(1, "class"), counted(1200, "class"), counted(2, "image")
-        ('1 class', '1,200 classes', '2 images')
-    """
-    plural = "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{plural if number != 1 else ''}"
-
-
 @dataclass(frozen=True)
 class Problem:
     """Something that the user should know about the data.
 
     Args:
-        code: a word that programs can rely on.
+        code: a fixed word for programs.
         message: one line for people.
-        paths: the files or folders in question.
-        severity: a `warning` can spoil a result; a `note` is dealt with and only reported.
+        paths: the files or folders concerned.
+        severity: a `warning` can spoil a result; a `note` is handled and only reported.
     """
 
     code: str
@@ -50,7 +39,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class FileList:
-    """Image files with their labels; relative paths are below `root`."""
+    """Image files with their labels; paths are relative to `root` or absolute."""
 
     root: Path
     paths: tuple[str, ...]
@@ -70,14 +59,14 @@ class Inventory:
     """The classes and the images of each split, as they are on disk or in memory.
 
     Args:
-        name: what the user called it.
-        classes: names, in the order of the labels; always those of the training images.
-        splits: `train`, and `val` and `test` if there are any.
-        mean: the mean of each channel, of values between 0 and 1.
+        name: the data as the user named it.
+        classes: the class names, in the order of the labels; always those of the training images.
+        splits: `train`, and `val` and `test` if they exist.
+        mean: the mean of each channel, for values between 0 and 1.
         std: the standard deviation of each channel.
-        benchmark: whether it is a published one, whose splits are used as they are.
-        problems: what is odd.
-        notes: how the layout was understood, where that was not obvious.
+        benchmark: whether it is a published benchmark, whose splits are used as they are.
+        problems: what is wrong.
+        notes: how the layout was understood, where that is not obvious.
     """
 
     name: str
@@ -90,16 +79,16 @@ class Inventory:
     notes: tuple[str, ...] = ()
 
     def count(self, split: SplitName) -> int:
-        """The number of images of a split; 0 if there is no such split."""
+        """The number of images in a split; 0 if there is no such split."""
         return len(self.splits[split]) if split in self.splits else 0
 
     @property
     def class_counts(self) -> ClassCounts:
-        """The training images of each class."""
+        """The number of training images of each class."""
         return ClassCounts(np.bincount(self.splits["train"].targets, minlength=len(self.classes)).tolist())
 
     def without(self, paths: Collection[str]) -> "Inventory":
-        """The same data without these files; a split other than train that loses all of its files is gone."""
+        """The same data without these files; val or test is dropped if it loses all of its files."""
         gone = frozenset(paths)
         if not gone:
             return self

@@ -1,8 +1,8 @@
-"""Batches of an epoch, the same whatever the number of workers and ranks, from any point of the epoch on.
+"""The loader: the batches of an epoch, the same for any number of workers and ranks, resumable at any batch.
 
-Workers are sent a key, (epoch, images), and answer with a batch that is a pure function of it. So nothing
-depends on which worker answers, `set_epoch` reaches workers that live on, and a restart needs two numbers:
-the epoch and how many of its batches were seen. Which images a batch has is `batch_plan`'s matter.
+A worker gets a key, (epoch, images), and returns a batch that is a pure function of it. So nothing depends on
+which worker made a batch, `set_epoch` reaches persistent workers, and resuming needs two numbers: the epoch and
+how many of its batches were seen. Which images a batch has is decided in `batch_plan`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from longtail.data.batch_plan import BatchPlan, Last
 from longtail.data.images import ImageDataset
 from longtail.data.preprocessing import Preprocessing
 from longtail.data.samplers import SAMPLERS, EpochSampler, SequentialSampler
-from longtail.data.views import Batch, ViewedImages
+from longtail.data.views import VIEWS, Batch, ViewedImages
 
 T = TypeVar("T")
 
@@ -23,16 +23,16 @@ T = TypeVar("T")
 class Loader:
     """Iterate over this rank's batches of the sampler's epoch.
 
-    `state_dict` taken after a batch and loaded into a new loader makes it go on with the next batch, bit by
-    bit the same, also with another number of workers or ranks. One loop over it at a time.
+    A new loader that loads the `state_dict` taken after a batch goes on with the next batch, bit for bit the same,
+    also with another number of workers or ranks. One loop over it at a time.
 
     Args:
         images: the data set through its views.
-        sampler: the order, and this process's rank.
-        batch_size: the images of a batch, all ranks together.
-        workers: processes that make batches; 0 makes them in this one.
-        last: what becomes of the images that do not fill a batch; see `batch_plan`.
-        pin_memory: whether batches are put where an accelerator copies them from faster.
+        sampler: the order of the images, and the rank of this process.
+        batch_size: the number of images in a batch, over all ranks.
+        workers: the number of processes that make batches; 0 makes them in this one.
+        last: what to do with images that do not fill a batch; see `batch_plan`.
+        pin_memory: whether batches are in pinned memory, from which an accelerator copies faster.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Loader:
         pin_memory: bool = False,
     ) -> None:
         if len(images) != len(sampler.targets):
-            raise ValueError(f"sampler must be of the {len(images)} images, got one of {len(sampler.targets)}")
+            raise ValueError(f"sampler must have one label per image, {len(images)}, got {len(sampler.targets)}")
         if workers < 0:
             raise ValueError(f"workers must be 0 or more, got {workers}")
         self.images, self.sampler = images, sampler
@@ -56,20 +56,20 @@ class Loader:
         self._loader = DataLoader(
             images,
             batch_size=None,
-            # The plan, not this object: in a cycle of references the workers would be stopped out of order,
-            # which takes five seconds.
+            # The plan, not this object: in a reference cycle the workers would be stopped out of order, which
+            # takes five seconds.
             sampler=self._plan,
             num_workers=workers,
             collate_fn=_as_it_is,
             pin_memory=pin_memory,
             persistent_workers=workers > 0,
-            # Its own generator: the loader draws a seed for its workers at each epoch, which would
-            # otherwise come from the global one and change what the model draws after a restart.
+            # Its own generator: the loader draws a seed for its workers at each epoch. From the global generator,
+            # that would change what the model draws after a restart.
             generator=torch.Generator(),
         )
 
     def __len__(self) -> int:
-        """The batches of a whole epoch, also when a part of it was seen before."""
+        """The number of batches in a whole epoch, also when part of it was seen before."""
         return len(self._plan)
 
     def __iter__(self) -> Iterator[Batch]:
@@ -77,7 +77,7 @@ class Loader:
         self._resumed = (0, 0)
         self._plan.start = self._seen = seen if epoch == self.sampler.epoch else 0
         for batch in self._loader:
-            # Counted before it is given away: who saves the state while working on it has seen it.
+            # Counted before it is yielded: a state that is saved during the step counts its batch as seen.
             self._seen += 1
             yield batch
 
@@ -86,14 +86,14 @@ class Loader:
         self.sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, int]:
-        """Where the iteration is: the epoch, the batches seen of it, and what these depend on."""
+        """The position: the epoch, the number of its batches that were seen, and what these depend on."""
         return {"epoch": self.sampler.epoch, "batch": self._seen} | self._identity()
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on after the last batch that `state` has seen."""
+        """Continue after the last batch that `state` has seen."""
         for name, value in self._identity().items():
             if state[name] != value:
-                raise ValueError(f"{name} must be that of the run that is resumed, {state[name]}, got {value}")
+                raise ValueError(f"{name} must be {state[name]} as in the run that is resumed, got {value}")
         self.set_epoch(state["epoch"])
         self._resumed = (state["epoch"], state["batch"])
         self._seen = state["batch"]
@@ -125,17 +125,17 @@ def train_loader(
 
     Args:
         images: the training images.
-        preprocessing: how they are seen.
-        batch_size: the images of a batch, all ranks together.
-        views: of each image, "weak" or "strong", in the order in which the batch has them.
-        sampler: a name of `SAMPLERS`.
-        seed: of the order and of the augmentation.
+        preprocessing: their size, normalisation and augmentation.
+        batch_size: the number of images in a batch, over all ranks.
+        views: the views of each image, names in `VIEWS`, in the order in which the batch has them.
+        sampler: a name in `SAMPLERS`.
+        seed: the seed of the order and of the augmentation.
         epochs: the length of the training, for the progressive sampler.
-        workers: processes that make batches.
-        rank: this process.
-        world_size: the number of processes that share each batch.
-        last: what becomes of the images that do not fill a batch; see `batch_plan`.
-        pin_memory: whether batches are put where an accelerator copies them from faster.
+        workers: the number of processes that make batches; 0 makes them in this one.
+        rank: the rank of this process.
+        world_size: the number of ranks.
+        last: what to do with images that do not fill a batch; see `batch_plan`.
+        pin_memory: whether batches are in pinned memory, from which an accelerator copies faster.
 
     Example:
         >>> from longtail.data import open_dataset
@@ -148,13 +148,9 @@ def train_loader(
         >>> [tuple(view.shape) for view in batch.views], len(loader)
         ([(64, 1, 8, 8), (64, 1, 8, 8)], 7)
     """
-    makers = {"weak": preprocessing.weak, "strong": preprocessing.strong}
-    strange = [view for view in views if view not in makers]
-    if strange:
-        raise ValueError(f"views must be weak or strong, got {strange[0]!r}")
     seen = ViewedImages(
         images,
-        [makers[view]() for view in views],
+        [VIEWS[view](preprocessing) for view in views],
         mean=preprocessing.mean,
         std=preprocessing.std,
         seed=seed,
@@ -173,7 +169,7 @@ def eval_loader(
     world_size: int = 1,
     pin_memory: bool = False,
 ) -> Loader:
-    """Batches to evaluate on: each image exactly once over all ranks, in order and without any chance."""
+    """Batches to evaluate on: each image exactly once over all ranks, in order, with nothing random."""
     seen = ViewedImages(images, [preprocessing.evaluation()], mean=preprocessing.mean, std=preprocessing.std)
     order = SequentialSampler(images.targets, rank=rank, world_size=world_size)
     return Loader(seen, order, batch_size=batch_size, workers=workers, last="every", pin_memory=pin_memory)

@@ -7,18 +7,21 @@ DATA is one of
 - a folder of class folders, or of `train`, `val` and `test` folders;
 - a CSV with `path,label[,split]`.
 
-A named set is looked for in the root: the argument, else the environment's `LONGTAIL_DATA`, else the user's
-cache folder. Nothing is ever downloaded here.
+Named sets are looked up in the root: the argument, else the environment variable `LONGTAIL_DATA`, else the
+user's cache folder. Nothing is downloaded here.
 
-**Held-out images.** A benchmark is used as its papers use it: all training images train, and there is a
-validation split only if the benchmark has one or `val_fraction` asks for it. Of anybody's own images 10 %
-of the training split validate, unless there is a validation split. Without a test split, a validation split
-takes its place (and validation is drawn anew from train), or else 20 % of the images are held out as a test
-first. Every draw is stratified, depends on the seed, and comes from train: never from test.
+    DATA → take_inventory → check_data (if asked) → split_inventory → LongTailData
+
+The inventory is taken once: the same one is checked and split, so a large tree is walked a single time.
+
+**Held-out images.** A benchmark is used as in its papers: all training images train, and there is a validation
+split only if the benchmark has one or `val_fraction` asks for it. Of your own images, 10 % of the training split
+is held out for validation, unless there is a validation split. Without a test split, the validation split takes
+its place (and a new one is drawn from train); without either, 20 % of the images are held out for testing
+first. Every draw is stratified, depends on the seed, and comes from train, never from test.
 """
 
 import os
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,35 +29,34 @@ import numpy as np
 
 from longtail._errors import DataError, UsageError
 from longtail.class_counts import ClassCounts
+from longtail.data.check import check_data
 from longtail.data.csv_list import find_csv_list
 from longtail.data.datasets import DATASETS
-from longtail.data.folder import find_folder, missing
+from longtail.data.folder import find_folder, missing, not_readable
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.inventory import FileList, Inventory, Problem
 from longtail.data.splits import SplitName, holdout_indices
 
-__all__ = ["LongTailData", "data_root", "open_dataset", "take_inventory"]
-
-VAL_FRACTION, TEST_FRACTION = 0.1, 0.2
+VAL_FRACTION, _TEST_FRACTION = 0.1, 0.2
 
 
 @dataclass(frozen=True)
 class LongTailData:
-    """Images to train on, to select with and to measure, and what a trainer must know about them.
+    """Images for training, validation and test, and what a trainer must know about them.
 
     Args:
-        name: what the user called it.
+        name: the data as the user named it.
         train: the training images.
-        val: the validation images, drawn from train or given; a set of length 0 if there are none.
+        val: the validation images, drawn from train or given; of length 0 if there are none.
         test: the test images.
-        classes: the names of the classes, in the order of the labels.
-        class_counts: the images of each class in `train`.
-        mean: of each channel, of values between 0 and 1: subtract it.
-        std: of each channel: then divide by it.
-        in_channels: 3 for RGB; 1 for the grey sets, which stay grey.
-        image_size: (height, width) if all images have the same, else None.
-        problems: what is odd about the data.
-        notes: how its layout was understood, and what was held out.
+        classes: the class names, in the order of the labels.
+        class_counts: the number of images of each class in `train`.
+        mean: the mean of each channel, for values between 0 and 1.
+        std: the standard deviation of each channel.
+        in_channels: 3 for RGB, 1 for the grey sets.
+        image_size: (height, width) if all images have the same size, else None.
+        problems: what is wrong with the data.
+        notes: how the layout was understood, and what was held out.
     """
 
     name: str
@@ -70,6 +72,10 @@ class LongTailData:
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
 
+    def split(self, name: SplitName) -> ImageDataset:
+        """The images of a split."""
+        return {"train": self.train, "val": self.val, "test": self.test}[name]
+
 
 def open_dataset(
     data: str | os.PathLike[str],
@@ -79,46 +85,33 @@ def open_dataset(
     val_fraction: float | None = None,
     allow_empty: bool = False,
     ignore_unknown: bool = False,
-    leave_out: Collection[str] = (),
+    check: bool = False,
 ) -> LongTailData:
-    """Open a data set; see above for what DATA may be and which images are held out.
+    """Open a data set; the module's docstring says what DATA may be and which images are held out.
 
     Args:
         data: a name, a folder or a CSV.
-        root: where named sets lie.
-        seed: of the long-tailed subset and of the held-out images.
-        val_fraction: the part of the training images to validate on, 0 for none; None is the default above. A
-            validation split that is given stays as it is.
-        allow_empty: leave classes without a training image out instead of stopping.
+        root: the folder of the named sets.
+        seed: the seed of the long-tailed subset and of the held-out images.
+        val_fraction: the fraction of the training images to hold out for validation, 0 for none; defaults to the
+            rule above. A validation split on disk stays as it is.
+        allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
-        leave_out: files to leave out, such as those that a check found unreadable.
+        check: check every image first (see `check_data`): unreadable files are left out, and `problems` has what
+            was found.
 
     Raises:
-        DataError: the data is not there or cannot be used; its three lines say why and what to do.
+        DataError: the data is missing or cannot be used; its three lines say why and what to do.
 
     Example:
         >>> data = open_dataset("digits-lt:10")
         >>> list(data.class_counts)
         [120, 92, 71, 55, 43, 33, 25, 20, 15, 12]
     """
-    found = take_inventory(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
-    splits, notes = _hold_out(found.without(leave_out), seed, val_fraction)
-    train = splits["train"]
-    counts = ClassCounts(np.bincount(train.targets, minlength=len(found.classes)).tolist())
-    return LongTailData(
-        name=found.name,
-        train=_as_dataset(train),
-        val=_as_dataset(splits["val"] if "val" in splits else train.select([])),
-        test=_as_dataset(splits["test"]),
-        classes=found.classes,
-        class_counts=counts,
-        mean=found.mean,
-        std=found.std,
-        in_channels=train.images.shape[3] if isinstance(train, ArrayImages) else 3,
-        image_size=train.images.shape[1:3] if isinstance(train, ArrayImages) else None,
-        problems=found.problems,
-        notes=(*found.notes, *notes),
-    )
+    inventory = take_inventory(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+    if check:
+        inventory = check_data(inventory).data
+    return split_inventory(inventory, seed, val_fraction=val_fraction)
 
 
 def take_inventory(
@@ -129,7 +122,15 @@ def take_inventory(
     allow_empty: bool = False,
     ignore_unknown: bool = False,
 ) -> Inventory:
-    """Find what DATA names, as it is on disk, with nothing held out; arguments as for `open_dataset`."""
+    """Find what DATA names, as it is on disk, with nothing held out.
+
+    Args:
+        data: a name, a folder or a CSV.
+        root: the folder of the named sets.
+        seed: the seed of the long-tailed subset.
+        allow_empty: leave out classes without a training image instead of stopping.
+        ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
+    """
     text = os.fspath(data)
     name, _, rest = text.partition(":")
     try:
@@ -140,21 +141,40 @@ def take_inventory(
         if path.suffix.lower() == ".csv" or path.is_file():
             return find_csv_list(path, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
         if not path.exists() and os.sep not in text:
-            raise _no_such(text)
+            raise _unknown_name(text)
         return find_folder(path, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
     except OSError as error:
-        place = str(error.filename or text)
-        raise DataError(
-            f"{place} cannot be read: {error.strerror or error}",
-            "the images behind it would be missing",
-            "check the path and its permissions",
-            code="not-readable",
-            paths=[place],
-        ) from error
+        raise not_readable(text, error) from error
+
+
+def split_inventory(inventory: Inventory, seed: int = 0, *, val_fraction: float | None = None) -> LongTailData:
+    """Hold out the validation and test images that are missing, and make data sets of all splits.
+
+    Args:
+        inventory: what was found.
+        seed: the seed of the held-out images.
+        val_fraction: as for `open_dataset`.
+    """
+    splits, notes = _hold_out(inventory, seed, val_fraction)
+    train = splits["train"]
+    return LongTailData(
+        name=inventory.name,
+        train=_as_dataset(train),
+        val=_as_dataset(splits["val"] if "val" in splits else train.select([])),
+        test=_as_dataset(splits["test"]),
+        classes=inventory.classes,
+        class_counts=ClassCounts(np.bincount(train.targets, minlength=len(inventory.classes)).tolist()),
+        mean=inventory.mean,
+        std=inventory.std,
+        in_channels=train.images.shape[3] if isinstance(train, ArrayImages) else 3,
+        image_size=train.images.shape[1:3] if isinstance(train, ArrayImages) else None,
+        problems=inventory.problems,
+        notes=(*inventory.notes, *notes),
+    )
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:
-    """Where named sets lie: `root`, else `LONGTAIL_DATA`, else the user's cache folder."""
+    """The folder of the named sets: `root`, else `LONGTAIL_DATA`, else the user's cache folder."""
     place = root or os.environ.get("LONGTAIL_DATA")
     if place:
         return Path(place).expanduser()
@@ -164,7 +184,7 @@ def data_root(root: str | os.PathLike[str] | None = None) -> Path:
 
 
 def _parse(text: str, rest: str) -> tuple[float | None, str]:
-    """`factor`, `/path` or `factor:/path` behind a name."""
+    """The imbalance factor and the folder in what follows a name: `factor`, `/path` or `factor:/path`."""
     if not rest:
         return None, ""
     word, _, place = rest.partition(":")
@@ -177,12 +197,12 @@ def _parse(text: str, rest: str) -> tuple[float | None, str]:
     name = text.partition(":")[0]
     raise UsageError(
         f"{text}: {rest!r} is neither an imbalance factor nor a folder",
-        "behind the name stands the largest class over the smallest, or where the data lies",
+        "after the name comes the size of the largest class over that of the smallest, or the folder of the data",
         f"write {name}:100 or {name}:/path",
     )
 
 
-def _no_such(text: str) -> DataError:
+def _unknown_name(text: str) -> DataError:
     """The error for a word that is neither a name nor a path."""
     import difflib
 
@@ -190,9 +210,9 @@ def _no_such(text: str) -> DataError:
     error = missing(Path(text))
     if near and "did you mean" not in error.fix:
         error = DataError(
-            f"{text} is neither a data set's name nor a folder",
+            f"{text} is neither the name of a data set nor a folder",
             error.why,
-            f"did you mean {near[0]}? (the names: {', '.join(DATASETS)})",
+            f"did you mean {near[0]}? (the names are {', '.join(DATASETS)})",
             code=error.code,
             paths=error.paths,
         )
@@ -200,20 +220,21 @@ def _no_such(text: str) -> DataError:
 
 
 def _hold_out(
-    found: Inventory, seed: int, val_fraction: float | None
+    inventory: Inventory, seed: int, val_fraction: float | None
 ) -> tuple[dict[SplitName, ArrayImages | FileList], list[str]]:
-    splits, notes = dict(found.splits), []
+    """The splits with those that are missing drawn from train, and a note for each draw."""
+    splits, notes = dict(inventory.splits), []
     if "test" not in splits:
         if "val" in splits:
             splits["test"] = splits.pop("val")
             notes.append("there is no test split: the validation split takes its place")
         else:
-            kept, out = holdout_indices(splits["train"].targets, TEST_FRACTION, seed + 1)
+            kept, out = holdout_indices(splits["train"].targets, _TEST_FRACTION, seed + 1)
             splits["test"], splits["train"] = splits["train"].select(out), splits["train"].select(kept)
-            notes.append(f"there is no test split: {TEST_FRACTION:.0%} of the images ({len(out):,}) become one")
+            notes.append(f"there is no test split: {_TEST_FRACTION:.0%} of the images ({len(out):,}) become one")
     fraction = val_fraction
     if fraction is None:
-        fraction = 0.0 if found.benchmark else VAL_FRACTION
+        fraction = 0.0 if inventory.benchmark else VAL_FRACTION
     if "val" not in splits and fraction:
         kept, out = holdout_indices(splits["train"].targets, fraction, seed)
         if len(out):

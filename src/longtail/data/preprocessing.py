@@ -1,25 +1,25 @@
-"""What is done to the images of a data set: size, normalisation, AutoAugment's policy, mirroring."""
+"""The preprocessing of a data set: image size, normalisation, AutoAugment policy, flips."""
 
 from dataclasses import dataclass
 
 from longtail.data.open_dataset import LongTailData
 from longtail.data.transforms.auto_augment import AutoAugment
-from longtail.data.transforms.framing import CentreCrop, Framing, PadCrop, ResizedCrop
-from longtail.data.views import View
+from longtail.data.transforms.crop import CentreCrop, Crop, PadCrop, ResizedCrop
+from longtail.data.views import VIEWS, View
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """How the images of a data set are seen.
+    """The preprocessing of a data set.
 
     Args:
-        size: height and width of what the network sees.
-        mean: of each channel, for values from 0 to 1.
-        std: of each channel.
-        policy: AutoAugment's, of the strong view.
-        flip: whether a mirrored image is still one of its class.
-        resized: whether images come in all sizes and are resized; if not, all are `size` x `size`, and are
-            padded by an eighth (4 at 32 x 32) and cropped.
+        size: height and width of the network's input.
+        mean: the mean of each channel, for values between 0 and 1.
+        std: the standard deviation of each channel.
+        policy: the AutoAugment policy of the strong view.
+        flip: whether a flipped image still belongs to its class.
+        resized: whether images have any size and are resized; if not, all are `size` x `size`, and are padded by
+            an eighth (4 at 32 x 32) and cropped.
     """
 
     size: int
@@ -29,43 +29,45 @@ class Preprocessing:
     flip: bool = True
     resized: bool = False
 
+    @VIEWS.register("weak")
     def weak(self) -> View:
-        """Cropped and mirrored."""
+        """Cropped and flipped."""
         return View(self._training())
 
+    @VIEWS.register("strong")
     def strong(self) -> View:
-        """Cropped, mirrored, and augmented by AutoAugment."""
+        """Cropped, flipped, and augmented by AutoAugment."""
         return View(self._training(), AutoAugment(self.policy, self.size, self.size))
 
     def evaluation(self) -> View:
-        """Without any chance; large images: 8/7 of the size (256 for 224), cut to the middle."""
+        """Nothing random; images of other sizes are resized to 8/7 of the size (256 for 224) and cropped."""
         return View(CentreCrop(self.size, self.size * 8 // 7 if self.resized else self.size))
 
-    def _training(self) -> Framing:
+    def _training(self) -> Crop:
         if self.resized:
             return ResizedCrop(self.size, self.flip)
         return PadCrop(self.size, self.size // 8, self.flip)
 
 
-# The policy found on the data set or on its nearest kin; anything else is treated as photographs.
+# The policy found on the data set or on the most similar one; anything else counts as photographs.
 _POLICIES = {
     "cifar10-lt": "cifar10",
     "cifar100-lt": "cifar10",
     "fashion-mnist-lt": "cifar10",
     "digits-lt": "svhn",
 }
-# A mirrored digit is another sign.
-_NOT_MIRRORED = {"digits-lt"}
+# A flipped digit is another sign.
+_NOT_FLIPPED = {"digits-lt"}
 _SIZE = 224
 
 
 def preprocessing_of(data: LongTailData, size: int | None = None) -> Preprocessing:
-    """The usual one for a data set.
+    """The usual preprocessing of a data set.
 
     Args:
-        data: as `open_dataset` gives it; its name decides on the policy and on mirroring.
-        size: of what the network sees. By default that of the images if all have the same, and 224 if not;
-            with another size images are resized.
+        data: from `open_dataset`; its name decides on the policy and on flips.
+        size: the size of the network's input. Defaults to that of the images if all are square and of one size,
+            else to 224. Images of another size are resized.
 
     Example:
         >>> from longtail.data import open_dataset
@@ -83,6 +85,6 @@ def preprocessing_of(data: LongTailData, size: int | None = None) -> Preprocessi
         data.mean,
         data.std,
         policy=_POLICIES.get(name, "imagenet"),
-        flip=name not in _NOT_MIRRORED,
+        flip=name not in _NOT_FLIPPED,
         resized=wanted != stored,
     )

@@ -1,15 +1,14 @@
-"""Random numbers that are a function of what they are for: (seed, epoch, image), not of who asks or when.
+"""Random bits that are a pure function of what they are for: (seed, epoch, image), not of who asks or when.
 
-A generator with a state gives other numbers when the work is divided otherwise: by workers, by ranks, by a
-restart in mid-epoch. Here a number is a hash of the words that name it, so any process can work out the
-numbers of any image by itself, and of whole batches at once. The hash absorbs one word after another,
+A generator with state gives other numbers when the work is split in another way: over workers, over ranks, by a
+restart in mid-epoch. Here a number is a hash of the words that identify it, so any process can compute the
+numbers of any image, and of whole batches at once. The hash absorbs one word after another,
 
     s_0 = 0,    s_{i+1} = mix(s_i + φ (word_i + 1))  (mod 2^64),
 
 where φ is the odd number nearest to 2^64 divided by the golden ratio and `mix` is the finaliser of SplitMix64
 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014; its constants are
-Stafford's variant 13). NumPy's own generators are not used: their methods may give other numbers in its next
-version.
+Stafford's variant 13). NumPy's generators are not used: their methods may give other numbers in another version.
 """
 
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ Words = int | NDArray[np.int64]
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
-# Apart from the purposes of the samplers, 1 to 3, which stand at the same place.
+# Distinct from the purposes of the samplers, 1 to 3, which stand at the same place.
 _IMAGES = 4
 
 
@@ -36,7 +35,7 @@ def random_bits(*words: Words) -> NDArray[np.uint64]:
     """
     state = np.zeros(1, np.uint64)
     for word in words:
-        # Through int64, so that a negative seed wraps around instead of raising.
+        # Through int64, so that a negative seed wraps instead of raising.
         state = _mix(state + _GOLDEN * (np.atleast_1d(np.asarray(word, np.int64)).astype(np.uint64) + np.uint64(1)))
     return state
 
@@ -59,15 +58,15 @@ def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True)
 class ImageDraws:
-    """The random numbers of a batch of images, each a function of (seed, epoch, image) and of its use alone.
+    """The random numbers of a batch of images, each a function of (seed, epoch, image) and its purpose alone.
 
     Args:
-        seed: of the run.
-        epoch: from 0.
+        seed: the seed of the run.
+        epoch: the epoch, from 0.
         index: the images.
-        repeat: how often each was shown before in this epoch; without it a sampler that repeats the images of
-            small classes would show them in the same way each time.
-        view: which of the views of an image.
+        repeat: how often each was shown before in this epoch; without it, a sampler that repeats the images of
+            small classes would augment them in the same way each time.
+        view: the number of the view.
     """
 
     seed: int

@@ -1,7 +1,7 @@
-"""Looking at many image files: what each is, whether it can be read, and which are the same.
+"""Scan many image files: what each one is, whether it can be read, and which are identical.
 
-Headers alone tell format, mode and size; a full look decodes every pixel, which is what finds a truncated
-file. Files are the same if their bytes are: only files of equal length are read to compare their hashes.
+The header alone has format, mode and size; a full scan decodes every pixel, which finds truncated files. Files
+are identical if their bytes are: only files of equal length are hashed.
 """
 
 import hashlib
@@ -16,14 +16,14 @@ from typing import NamedTuple, TypeVar
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
-# Below this many files, starting processes takes longer than it saves.
+# Below this number of files, starting processes takes longer than it saves.
 _ALONE = 4_000
 _CHUNK = 500
 _ORIENTATION = 0x0112  # EXIF's tag; 1 is upright
 
 
 class FileScan(NamedTuple):
-    """What one file is: `error` is empty if it could be read."""
+    """The result for one file; `error` is empty if it could be read."""
 
     error: str
     mode: str = ""
@@ -34,16 +34,16 @@ class FileScan(NamedTuple):
 
 
 def scan_file(path: str, full: bool = False) -> FileScan:
-    """FileScan at the header of an image file, and at every pixel if `full`."""
+    """Read the header of an image file, and decode every pixel if `full`."""
     from PIL import Image
 
     from longtail.data.decode_image import UNREADABLE, decode_image
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's remarks on large images and odd EXIF
+            warnings.simplefilter("ignore")  # Pillow's warnings about large images and odd EXIF
             with Image.open(path) as image:
-                # Asking a PNG for EXIF that it does not have at its start would decode it.
+                # Asking a PNG for EXIF that is not at its start would decode all of it.
                 known = "exif" in image.info or image.format == "TIFF"
                 rotated = known and image.getexif().get(_ORIENTATION, 1) in range(2, 9)
                 found = FileScan("", image.mode, *image.size, rotated, Path(path).stat().st_size)
@@ -55,8 +55,8 @@ def scan_file(path: str, full: bool = False) -> FileScan:
 
 
 def scan_files(paths: Sequence[str], *, full: bool = False, progress: Progress | None = None) -> list[FileScan]:
-    """FileScan at every file, on all processors if there are many."""
-    return _on_all(_look_full if full else scan_file, paths, min(_ALONE, 100) if full else _ALONE, progress)
+    """Scan every file, on all processors if there are many."""
+    return _on_all(_scan_in_full if full else scan_file, paths, min(_ALONE, 100) if full else _ALONE, progress)
 
 
 def same_files(paths: Sequence[str], lengths: Sequence[int], progress: Progress | None = None) -> list[list[int]]:
@@ -70,7 +70,7 @@ def same_files(paths: Sequence[str], lengths: Sequence[int], progress: Progress 
     return [group for group in groups.values() if len(group) > 1]
 
 
-def _look_full(path: str) -> FileScan:
+def _scan_in_full(path: str) -> FileScan:
     return scan_file(path, full=True)
 
 
@@ -93,7 +93,7 @@ def _on_all(work: Callable[[str], T], paths: Sequence[str], alone: int, progress
 
 def _parts(work: Callable[[str], T], paths: Sequence[str], alone: int) -> Iterator[list[T]]:
     processes = min(os.cpu_count() or 1, 16)
-    # Some pieces for each process, so that none is idle for long at the end.
+    # Several chunks per process, so that none is idle for long at the end.
     size = max(1, min(_CHUNK, len(paths) // (4 * processes)))
     chunks = [paths[start : start + size] for start in range(0, len(paths), size)]
     if len(paths) < alone or processes == 1:

@@ -1,10 +1,10 @@
-"""Images without labels, to be predicted: found where the user points, decoded one by one.
+"""Unlabelled images, for prediction.
 
-They are found from files, folders (at any depth), shell patterns (`birds/*.jpg`, `**` for any depth) and CSV
-files with a column `path`, whose relative paths are below the CSV's folder.
+The user names files, folders (searched at any depth), shell patterns (`birds/*.jpg`, `**` for any depth) or CSV
+files with a column `path`, whose paths are relative to the CSV's folder.
 
-Unlike training images, one that cannot be decoded is never replaced by another: it is marked, a blank stands
-in its place, and whoever predicts leaves it out.
+Unlike a training image, one that cannot be decoded is never replaced by another: a blank image takes its place,
+and it is marked so that the predictions leave it out.
 """
 
 import csv
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from longtail._errors import DataError
-from longtail.data.folder import images_below, missing
+from longtail.data.folder import Folder, missing, not_readable
 
 if TYPE_CHECKING:
     import torch
@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 
 
 def find_images(sources: Iterable[str]) -> list[str]:
-    """The image files that `sources` name, in their order.
+    """The image files that `sources` name, in order.
 
     Raises:
-        DataError: a source does not exist or holds no image.
+        DataError: a source does not exist, cannot be read, or holds no image.
     """
     found: list[str] = []
     for source in sources:
-        images = list(_images_of(source))
+        try:
+            images = list(_images_of(source))
+        except OSError as error:
+            raise not_readable(source, error) from error
         if not images:
             raise DataError(
                 f"{source} holds no images",
@@ -49,15 +52,15 @@ def find_images(sources: Iterable[str]) -> list[str]:
 def _images_of(source: str) -> Iterator[str]:
     path = Path(source)
     if path.is_dir():
-        yield from (str(path / name) for name in images_below(path))
+        yield from (str(path / name) for name in Folder(path).images_below())
     elif path.suffix.lower() == ".csv" and path.is_file():
         yield from _listed(path)
     elif path.exists():
         yield source
     elif glob.has_magic(source):
-        # As a shell does: whatever fits, but for hidden files.
-        fitting = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
-        yield from (str(file) for file in sorted(fitting) if file.is_file() and not file.name.startswith("."))
+        # Like a shell: all that match, except hidden files.
+        matches = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+        yield from (str(file) for file in sorted(matches) if file.is_file() and not file.name.startswith("."))
     else:
         raise missing(path)
 
@@ -72,7 +75,7 @@ def _listed(file: Path) -> Iterator[str]:
                 raise DataError(
                     f"{file} has no column 'path'; its first line is {','.join(reader.fieldnames)!r}",
                     "it says where each image is",
-                    "make the first line path, or add such a column",
+                    "name the column of the image files 'path' in the first line",
                     code="missing-column",
                     paths=[str(file)],
                 )
@@ -82,7 +85,11 @@ def _listed(file: Path) -> Iterator[str]:
                     yield str(file.parent / name)
     except csv.Error as error:
         raise DataError(
-            f"{file} cannot be read as a CSV: {error}", "", "save it as text with commas", code="bad-csv"
+            f"{file} cannot be read as a CSV: {error}",
+            "it says where each image is",
+            "save it as UTF-8 text, separated by commas",
+            code="bad-csv",
+            paths=[str(file)],
         ) from error
 
 
@@ -91,8 +98,8 @@ class UnlabelledImages:
 
     Args:
         paths: the files.
-        channels: 3 for RGB; 1 makes each image grey, for models of grey images.
-        size: the number of pixels that the shorter side needs, see `decode_image`.
+        channels: 3 for RGB; 1 converts each image to grey, for models of grey images.
+        size: the number of pixels that the shorter side needs; see `decode_image`.
     """
 
     def __init__(self, paths: Sequence[str], *, channels: int, size: int | None = None) -> None:
@@ -101,7 +108,7 @@ class UnlabelledImages:
         self.paths, self.channels, self.size = list(paths), channels, size
         self.targets: NDArray[np.int64] = np.zeros(len(paths), dtype=np.int64)
         self._unreadable = torch.zeros(len(paths), dtype=torch.bool)
-        self._unreadable.untyped_storage().share_memory_()  # loader processes mark theirs in it
+        self._unreadable.untyped_storage().share_memory_()  # loader processes write into it
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -130,12 +137,12 @@ class UnlabelledImages:
 
 
 class Recoloured:
-    """ImagePrediction images with another number of channels, for a model that was trained on such.
+    """Labelled images with another number of channels, for a model that was trained on that number.
 
     Args:
         images: the data set.
         channels: 1 for grey, 3 for RGB.
-        size: for image files, the number of pixels that the shorter side needs, see `decode_image`.
+        size: for image files, the number of pixels that the shorter side needs; see `decode_image`.
     """
 
     def __init__(self, images: "ImageDataset", channels: int, size: int | None = None) -> None:
@@ -162,9 +169,9 @@ class Recoloured:
 
 
 def as_channels(pixels: "torch.Tensor", channels: int) -> "torch.Tensor":
-    """A uint8 image (1 or 3, height, width) as grey or as RGB.
+    """A uint8 image (1 or 3, height, width) in grey or in RGB.
 
-    Grey is Pillow's: (19595 R + 38470 G + 7471 B) / 65536, rounded, which leaves a grey image as it is.
+    Grey is Pillow's: (19595 R + 38470 G + 7471 B) / 65536, rounded, which leaves a grey image unchanged.
     """
     import torch
 

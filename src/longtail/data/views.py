@@ -1,15 +1,15 @@
-"""Views of images: what of an image the network sees, made for a whole batch at a time.
+"""Views of images: what the network sees, made for a whole batch at a time.
 
-A view frames the image (crop, flip, resize) and may then augment it. `ViewedImages` gives one or several
-views of each image of a batch, normalised: float32 in channels_last order, which is what convolutions take
-fastest. It normalises in the loader's processes: on one core that costs 4 µs a 32 x 32 image, which
-training then does not pay.
+A view crops the image (with resizing and flips) and may then augment it. `ViewedImages` makes one or more views
+of each image of a batch, normalised: float32 in channels_last order, which is fastest for convolutions.
+Normalising happens in the loader processes: it costs 4 µs per 32 x 32 image on one core, which the training
+process then does not spend.
 
-The random numbers are those of (seed, epoch, image, repeat, view), see `randomness`, so a batch is a pure
+The random numbers are a function of (seed, epoch, image, repeat, view), see `random_bits`. So a batch is a pure
 function of its key, whichever process makes it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,31 +19,34 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from longtail._registry import Registry
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.random_bits import ImageDraws
 from longtail.data.transforms.auto_augment import AutoAugment
-from longtail.data.transforms.framing import Framing, Images
+from longtail.data.transforms.crop import Crop, Images
 
-_FRAME, _AUGMENT = 0, 1
+_CROP, _AUGMENT = 0, 1
 _CACHED = 2**16  # numbers, 256 kB as float32
 
 
 class Batch(NamedTuple):
-    """Images as the network takes them.
+    """A batch as the network takes it.
 
     Attributes:
-        views: for each view float32 of shape (n, channels, height, width), channels_last.
+        views: for each view, float32 of shape (n, channels, height, width), channels_last.
         target: int64 labels.
-        indices: int64, which images of the data set they are.
+        indices: int64, the indices of the images in the data set.
+        extra: further tensors with one entry per image, such as the second label of a mixed image.
     """
 
     views: tuple[Tensor, ...]
     target: Tensor
     indices: Tensor
+    extra: dict[str, Tensor] = {}  # noqa: RUF012 - never changed; a frozen mapping cannot be sent between processes
 
 
 class BatchKey(NamedTuple):
-    """What a batch is a function of."""
+    """All that a batch depends on."""
 
     epoch: int
     indices: NDArray[np.int64]
@@ -52,33 +55,37 @@ class BatchKey(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """One way to see an image: framed, and augmented by a policy if one is given.
+    """One view of an image: cropped, and augmented if a policy is given.
 
     Args:
-        framing: `PadCrop`, `ResizedCrop` or `CentreCrop`.
-        augment: None, or `AutoAugment` for images of the framing's size.
+        crop: `PadCrop`, `ResizedCrop` or `CentreCrop`.
+        augment: None, or `AutoAugment` for images of the crop's size.
     """
 
-    framing: Framing
+    crop: Crop
     augment: AutoAugment | None = None
 
     def __call__(self, images: Images, draws: ImageDraws) -> Tensor:
         """The images as uint8 of shape (n, channels, height, width)."""
-        seen = self.framing(images, draws.uniform(_FRAME, self.framing.draws))
+        seen = self.crop(images, draws.uniform(_CROP, self.crop.draws))
         if self.augment is not None:
             seen = self.augment(seen, draws.uniform(_AUGMENT, AutoAugment.DRAWS))
         return seen
 
 
+VIEWS = Registry[Callable[..., View]]("views")
+"""Called as `VIEWS[name](preprocessing)`. A view of another package joins through an entry point."""
+
+
 class ViewedImages(Dataset[Batch]):
-    """A data set seen through views; item `key` is the whole batch of a `BatchKey`.
+    """A data set through its views; its items are whole batches, indexed by a `BatchKey`.
 
     Args:
         images: the data set.
-        views: at least one.
-        mean: of each channel, for values from 0 to 1.
-        std: of each channel.
-        seed: of the random numbers.
+        views: at least one view.
+        mean: the mean of each channel, for values between 0 and 1.
+        std: the standard deviation of each channel.
+        seed: the seed of the random numbers.
     """
 
     def __init__(
@@ -91,10 +98,12 @@ class ViewedImages(Dataset[Batch]):
         seed: int = 0,
     ) -> None:
         if not views:
-            raise ValueError("views must name at least one view, got none")
+            raise ValueError("views must have at least one view, got none")
         if len(mean) != len(std) or min(std) <= 0:
-            raise ValueError(f"mean and std must have a number for each channel, got {mean} and {std}")
-        needs = [view.framing.decode_size for view in views]
+            raise ValueError(
+                f"mean and std must have one number per channel, and std must be above 0, got {mean} and {std}"
+            )
+        needs = [view.crop.decode_size for view in views]
         if isinstance(images, FileImages) and images.size is None and None not in needs:
             images = images.with_size(max(need for need in needs if need is not None))
         self.images, self.views, self.seed = images, tuple(views), seed
@@ -120,20 +129,20 @@ class ViewedImages(Dataset[Batch]):
 
 
 def normalise(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """(image / 255 − mean) / std by channel, as float32 in channels_last order.
+    """(image / 255 − mean) / std for each channel, as float32 in channels_last order.
 
     Args:
         images: uint8 of shape (n, channels, height, width).
-        mean: of each channel, for values from 0 to 1.
-        std: of each channel.
+        mean: the mean of each channel, for values between 0 and 1.
+        std: the standard deviation of each channel.
     """
     if images.shape[1] != len(mean):
-        raise ValueError(f"mean must have one number for each of {images.shape[1]} channels, got {len(mean)}")
+        raise ValueError(f"mean must have one number per channel, {images.shape[1]}, got {len(mean)}")
     centre, spread = (torch.tensor(values, dtype=torch.float64).view(-1, 1, 1) for values in (mean, std))
     scale, shift = (1 / (255 * spread)).float(), (-centre / spread).float()
     out = torch.empty(images.shape, memory_format=torch.channels_last)
-    # A few images at a time stay in the processor's cache: six times as fast as a batch of 224 x 224 at once.
-    # Arithmetic before reordering, since three channels at a time are slow.
+    # A few images at a time stay in the processor's cache: six times as fast as a whole batch at 224 x 224.
+    # The arithmetic comes before the reordering, since it is slow on three channels at a time.
     few = max(1, _CACHED // images[0].numel())
     for part, place in zip(torch.split(images, few), torch.split(out, few), strict=True):
         place.copy_(part.float().mul_(scale).add_(shift))

@@ -9,12 +9,12 @@ from longtail.evaluation.comparison import Comparison, compare_runs
 from longtail.evaluation.evaluate import evaluate
 from longtail.evaluation.mistakes import surest_mistakes
 from longtail.evaluation.mixture import MixtureLayer
-from longtail.evaluation.mixture_record import MixtureRecord
+from longtail.evaluation.mixture_record import MixtureRecord, mixture_records, pack_layer
 from longtail.evaluation.posthoc import PostHocChoice, adjust_logits, choose_tau, fit_temperature, scale_temperature
 from longtail.evaluation.predictions import Predictions, read_predictions, write_predictions
 from longtail.evaluation.read_metrics import read_metrics
 from longtail.evaluation.result import ClassResult, Evaluation, GroupResult
-from longtail.evaluation.shifted import ShiftedAccuracy, shifted_accuracy, shifted_prior, shifted_subset
+from longtail.evaluation.shifted import ShiftedAccuracy, shifted_accuracy, shifted_prior
 
 __all__ = [
     "ClassResult",
@@ -33,12 +33,13 @@ __all__ = [
     "compare_runs",
     "evaluate",
     "fit_temperature",
+    "mixture_records",
+    "pack_layer",
     "read_metrics",
     "read_predictions",
     "scale_temperature",
     "shifted_accuracy",
     "shifted_prior",
-    "shifted_subset",
     "surest_mistakes",
     "write_predictions",
 ]

@@ -1,7 +1,7 @@
-"""What evaluation takes as input: arrays or tensors in, checked numpy arrays out.
+"""Input of the evaluation: arrays or tensors in, checked numpy arrays out.
 
-Everything here is numpy, so that a saved run is evaluated without importing torch; a tensor is taken as it
-comes, from any device, with or without a gradient.
+Everything here is numpy, so that a saved run is evaluated without importing torch. A tensor may be on any device, with
+or without a gradient.
 """
 
 from collections.abc import Sequence
@@ -27,15 +27,13 @@ def as_logits(logits: npt.ArrayLike, *, name: str = "logits") -> Floats:
     """`logits` as a finite (N, K) array, float32 if it came as such and float64 otherwise."""
     values = _to_numpy(logits)
     if values.ndim != 2 or 0 in values.shape:
-        raise ValueError(
-            f"{name} must be a table of images by classes with at least one of each, got shape {values.shape}"
-        )
+        raise ValueError(f"{name} must have the shape (images, classes), with at least one of each, got {values.shape}")
     floats: Floats = values.astype(values.dtype if values.dtype == np.float32 else np.float64, copy=False)
     bad = np.flatnonzero(~np.isfinite(floats).all(axis=1))
     if bad.size:
         raise ValueError(
             f"{name} must be finite, got NaN or infinity in {bad.size} of {len(floats)} rows "
-            f"(first: row {bad[0]}); the model has probably diverged, evaluate an earlier checkpoint"
+            f"(first: row {bad[0]}); the model has probably diverged: evaluate an earlier checkpoint"
         )
     return floats
 
@@ -44,7 +42,7 @@ def as_target(target: npt.ArrayLike, *, num_images: int, num_classes: int, name:
     """`target` as an (N,) array of class indices."""
     values = _to_numpy(target)
     if values.shape != (num_images,):
-        raise ValueError(f"{name} must have one label for each of {num_images} images, got shape {values.shape}")
+        raise ValueError(f"{name} must have one label for each image, the shape ({num_images},), got {values.shape}")
     if not np.issubdtype(values.dtype, np.integer):
         raise TypeError(f"{name} must hold class indices (integers), got {values.dtype}")
     if values.min() < 0 or values.max() >= num_classes:
@@ -53,10 +51,10 @@ def as_target(target: npt.ArrayLike, *, num_images: int, num_classes: int, name:
 
 
 def as_class_names(classes: Sequence[str] | None, *, num_classes: int) -> tuple[str, ...]:
-    """`classes` as unique names; the indices as names where there are none."""
+    """`classes` as unique names; the indices where `classes` is None."""
     names = tuple(str(k) for k in range(num_classes)) if classes is None else tuple(classes)
     if len(names) != num_classes:
-        raise ValueError(f"classes must name each of the {num_classes} columns of logits, got {len(names)} names")
+        raise ValueError(f"classes must name each of the {num_classes} columns of logits, got {len(names)}")
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"classes must be unique, got {twice!r} twice")

@@ -2,21 +2,21 @@
 
 R times, N images are drawn with replacement from the N test images and the metric is computed again; the
 interval is the middle 95 % of the R values. It says how much the number would move with another test set of
-this size. It says nothing of another training seed.
+this size. It says nothing about another training seed.
 
 Two ways to draw:
 
-- `stratified`: n_k images from the n_k of each class. Test sets of the benchmarks fix n_k, so this is the
-  default where every class can bear it. With n images in a class it understates that class's variance by
-  the factor (n − 1)/n, so it is no use with one or two.
+- `stratified`: n_k images from the n_k of each class. The benchmarks' test sets fix n_k, so this is the default
+  where every class has enough images. With n images in a class it understates that class's variance by the
+  factor (n − 1)/n, so it is useless with one or two.
 - `plain`: N images from all. The default where a class with support has fewer than five images. A class
   that is not drawn is left out of that resample's means.
 
 Calibration error is biased: noise in a bin adds to |gap|, in the sample and again in each resample. With the
 bootstrap's estimate of that bias, b = mean(values) − estimate, the quantiles are moved back by b, and the one
-on the far side by 2b, so that the interval holds both the estimate and the estimate freed of its bias. For
-the other metrics b is nearly zero. Measured on 20 simulated classes, 200 test sets each: with 1,000 images
-95 % intervals hold the true balanced accuracy 95 % of the time and the true ECE 94 %; with 200 images, 92 %
+on the far side by 2b, so that the interval holds both the estimate and the bias-corrected estimate. For the
+other metrics b is nearly zero. Measured on 20 simulated classes, 200 test sets each: with 1,000 images
+95 % intervals contain the true balanced accuracy 95 % of the time and the true ECE 94 %; with 200 images, 92 %
 and 80 %: below a thousand images an ECE is a rough figure.
 
 Reference: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 8, 10 and 13.
@@ -39,7 +39,7 @@ _ROWS_AT_ONCE = 2_000_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its interval; no interval (None) where one image cannot give any."""
+    """A number with its interval; None for both ends where there is one image, which gives no interval."""
 
     value: float
     low: float | None = None
@@ -79,12 +79,12 @@ def resample(target: Ints, *, replicates: int, resampling: Resampling, seed: int
 def bootstrap_interval(
     estimate: float, values: npt.NDArray[np.float64], *, level: float = 0.95
 ) -> tuple[float | None, float | None]:
-    """The middle `level` of the resampled `values`, freed of their bias."""
+    """The middle `level` of the resampled `values`, corrected for their bias."""
     present = values[~np.isnan(values)]
     if present.size < 2:
         return None, None
     tail = (1 - level) / 2
     low, high = np.quantile(present, [tail, 1 - tail])
     bias = present.mean() - estimate
-    # Once for the resampled values, and once more, on its side, for the estimate itself.
+    # Once for the resampled values, and once more, on one side, for the estimate itself.
     return float(low - bias - max(bias, 0.0)), float(high - bias - min(bias, 0.0))

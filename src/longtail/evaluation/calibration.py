@@ -8,7 +8,7 @@ acc_b and mean confidence conf_b in bin b,
 (Guo et al., ICML 2017, eq. 3). It sees only the predicted class, so a model may look calibrated while its
 rare classes are not. The class-wise error repeats the sum for each class k with p_k in place of the
 confidence and "is of class k" in place of "is right", and takes the mean over the classes with support
-(Kull et al., NeurIPS 2019). ECE is biased upwards when bins hold few images: compare groups of similar size.
+(Kull et al., NeurIPS 2019). ECE is biased upwards when bins hold few images, so compare groups of similar size.
 """
 
 from dataclasses import dataclass

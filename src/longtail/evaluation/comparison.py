@@ -4,7 +4,7 @@ The difference of two metrics is resampled in pairs: each resample draws the sam
 that what is hard for both cancels (Efron and Tibshirani, 1993, chapter 8). The intervals of all metrics hold
 jointly. Where an interval includes 0 the verdict is "no difference shown", which is not "no difference".
 
-Single classes are compared by the exact McNemar test, corrected for their number (`significance.py`).
+Single classes are compared by the exact McNemar test, corrected for their number (`mcnemar.py`).
 
 Both answer for this test set and these two trained models. Another seed may move the numbers by more than the
 interval: to compare methods, compare several seeds of each.
@@ -33,7 +33,7 @@ LOWER_IS_BETTER = frozenset({"ece"})
 
 @dataclass(frozen=True)
 class Difference:
-    """A run's metric less the baseline's, with the paired interval."""
+    """A run's metric minus the baseline's, with the paired interval."""
 
     run: str
     metric: str
@@ -43,7 +43,7 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """`better` or `worse` than the baseline where the interval leaves 0 out."""
+        """`better` or `worse` than the baseline where the interval excludes 0."""
         if self.low is None or self.high is None or self.low <= 0 <= self.high:
             return "no difference shown"
         return "better" if (self.value > 0) != (self.metric in LOWER_IS_BETTER) else "worse"
@@ -55,7 +55,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ClassDifference:
-    """One class in two runs: recall less the baseline's, and who alone is right how often.
+    """One class in two runs: recall minus the baseline's, and the images that only one of the runs gets right.
 
     `p_value` is McNemar's, corrected for all classes; `differs` is p < 0.05.
     """
@@ -95,7 +95,7 @@ class Comparison:
         return f"{run} against {self.baseline}: {'; '.join(shown)}."
 
     def shown(self, run: str) -> list[Difference]:
-        """The differences of `run` from the baseline whose intervals leave 0 out."""
+        """The differences of `run` from the baseline whose intervals exclude 0."""
         return [d for d in self.differences if d.run == run and d.verdict != "no difference shown"]
 
     def _repr_html_(self) -> str:
@@ -104,7 +104,7 @@ class Comparison:
             f"<td>{d.verdict}</td></tr>"
             for d in self.differences
         )
-        return f"<table><caption>points less {html.escape(self.baseline)}</caption>{rows}</table>"
+        return f"<table><caption>difference from {html.escape(self.baseline)} in points</caption>{rows}</table>"
 
 
 def compare_runs(
@@ -123,12 +123,12 @@ def compare_runs(
 ) -> Comparison:
     """Compare the logits (N, K) of two or more runs on the same images; see `evaluate` for the arguments."""
     if len(runs) < 2:
-        raise ValueError(f"runs must name at least two runs to compare, got {len(runs)}")
+        raise ValueError(f"runs must hold at least two runs to compare, got {len(runs)}")
     logits = {name: as_logits(values, name=f"logits of {name}") for name, values in runs.items()}
     shapes = {values.shape for values in logits.values()}
     if len(shapes) > 1:
         raise ValueError(
-            f"runs must hold logits of the same images and classes, got the shapes "
+            "runs must hold logits of the same images and classes, got the shapes "
             f"{', '.join(f'{name}: {values.shape}' for name, values in logits.items())}"
         )
     ((num_images, num_classes),) = shapes
@@ -164,7 +164,7 @@ def compare_runs(
 
 
 def label(metric: str) -> str:
-    """A metric's name as a reader knows it."""
+    """The usual name of a metric."""
     names = {
         "balanced": "balanced accuracy",
         "top1": "top-1 accuracy",

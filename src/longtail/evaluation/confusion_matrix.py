@@ -7,7 +7,7 @@ With C the confusion matrix (rows: true class, columns: predicted class),
     many, medium, few = mean of recall_k over the classes of the group
 
 Every mean runs over the classes *with support*, that is with at least one test image: a class without any
-has no recall (NaN), and counting it as 0, as some libraries do, punishes the model for the test set.
+has no recall (NaN); counting it as 0, as some libraries do, would blame the model for the test set.
 A class that is never predicted has no precision (NaN).
 
 Reference for the groups: Liu et al., "Large-Scale Long-Tailed Recognition in an Open World", CVPR 2019.
@@ -59,7 +59,7 @@ def in_top_k(logits: Floats, target: Ints, k: int) -> Bools:
 def wilson_interval(successes: Ints, trials: Ints, *, z: float = 1.959964) -> tuple[Floats, Floats]:
     """Wilson's interval for a proportion (95 % unless `z` says otherwise); NaN without trials.
 
-    Used for single classes, which often have so few images that a bootstrap of 0 out of 5 gives no width.
+    Used for single classes: they often have so few images that the bootstrap fails (0 right out of 5 has no width).
     """
     share = _ratio(successes, trials)
     n = np.where(trials > 0, trials, 1).astype(np.float64)

@@ -37,17 +37,17 @@ def evaluate(
     """Measure a model from its logits on the test images, each image once.
 
     Args:
-        logits: (N, K), arrays or tensors; before the softmax.
+        logits: (N, K), an array or a tensor, before the softmax.
         target: (N,) class indices.
         class_counts: training images of each class, which decide many, medium and few.
-        classes: names; the indices if None.
+        classes: names; defaults to the indices.
         many: a class with more training images than this is many-shot.
         few: a class with fewer training images than this is few-shot.
         bins: bins of equal width for the calibration errors.
         replicates: resamples for the intervals.
         level: share of the resamples inside an interval.
-        resampling: how to resample, see `longtail.evaluation.bootstrap`; None chooses by the test set.
-        seed: of the resampling.
+        resampling: see `longtail.evaluation.bootstrap`; by default, chosen by the test set.
+        seed: seed of the resampling.
 
     Example:
         >>> found = evaluate([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]], [0, 1, 1], class_counts=[500, 5])
@@ -157,7 +157,7 @@ def _class_results(
 
 
 def _worst(recall: Floats, counts: ClassCounts) -> int:
-    """The class of lowest recall; of equals the one with the most training images, the least excused."""
+    """The class of lowest recall; of several, the one with the most training images, which has the least excuse."""
     return min(np.flatnonzero(~np.isnan(recall)), key=lambda k: (recall[k], -counts[int(k)], k)).item()
 
 

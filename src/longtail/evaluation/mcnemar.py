@@ -1,6 +1,6 @@
 """Tests that stay honest when many things are compared at once.
 
-With seven metrics, seven separate 95 % intervals would leave out a true 0 far more often than once in twenty
+With seven metrics, seven separate 95 % intervals would exclude a true 0 far more often than once in twenty
 comparisons. Joint intervals are value ± q·s, with s the standard deviation of that metric's resampled
 differences and q the 95 % quantile, over the resamples, of the largest |difference − mean|/s of any metric
 (Westfall and Young, "Resampling-Based Multiple Testing", 1993).
@@ -21,7 +21,7 @@ def joint_half_widths(values: npt.NDArray[np.float64], *, level: float) -> list[
     """Half the width of each metric's interval, for resampled differences `values` (metrics, resamples)."""
     centred = values - np.nanmean(values, axis=1, keepdims=True)
     spread = np.nanstd(values, axis=1, keepdims=True)
-    # A metric that never moves has no width and no say in the quantile.
+    # A metric that never changes has no width and does not count in the quantile.
     scaled = np.abs(centred) / np.where(spread > 0, spread, np.inf)
     factor = np.quantile(np.nanmax(scaled, axis=0), level)
     return [float(factor * s) for s in spread[:, 0]]

@@ -1,4 +1,4 @@
-"""Which test images to show: those that the model is surest of and wrong about."""
+"""The test images to look at first: the most confident wrong predictions."""
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +9,7 @@ from longtail.evaluation._arrays import Ints, as_logits, as_target, softmax
 def surest_mistakes(logits: npt.ArrayLike, target: npt.ArrayLike, *, limit: int = 24) -> Ints:
     """Row numbers of at most `limit` wrong predictions, the most confident first.
 
-    They are what to look at: a wrong label, a class that cannot be told from another, or a real fault.
+    Each is a wrong label, a class that looks like another, or a real error of the model.
 
     Example:
         >>> surest_mistakes([[3.0, 0.0], [0.0, 1.0], [2.0, 0.0]], [1, 1, 1]).tolist()

@@ -1,12 +1,11 @@
-"""What the components of a compound batch normalization layer do, as a report shows it.
+"""The state of the components of a compound batch normalization layer, as a report shows it.
 
-The numbers are recorded while training, by whoever holds the model; this module only describes them, and
-`mixture_history` how they change. With priors τ_j of M components,
+The method records the numbers while it trains; this module describes them, and `mixture_record` how they change. With
+priors τ_j of M components,
 
     effective components = exp(−Σ_j τ_j log τ_j),   1 (one has all the mass) ... M (all the same)
 
-A mixture is of no use when it has collapsed, and it is called so when one component has all the mass, or when
-all components are the same.
+A mixture has collapsed, and is of no use, when one component has all the mass or when all components are the same.
 """
 
 import math
@@ -61,7 +60,7 @@ class MixtureLayer:
 
     @property
     def collapse(self) -> str | None:
-        """Why this mixture is no mixture, or None if it is one."""
+        """How the mixture has collapsed; None if it has not."""
         if len(self.priors) < 2:
             return None
         if self.effective_components < MASS_OF_ONE:
@@ -77,6 +76,6 @@ class MixtureLayer:
         return sum(pairs) / len(pairs) if pairs else None
 
     def use_by(self, classes: Iterable[int]) -> tuple[float, ...] | None:
-        """The mean use of each component over those of `classes` that were seen; None if none was."""
+        """The mean use of each component over those of `classes` that were seen; None if there are none."""
         rows = [row for k in classes if k < len(self.usage) and (row := self.usage[k]) is not None]
         return tuple(sum(column) / len(rows) for column in zip(*rows, strict=True)) if rows else None

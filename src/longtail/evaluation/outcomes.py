@@ -18,9 +18,9 @@ from longtail.evaluation.confusion_matrix import in_top_k
 
 @dataclass(frozen=True)
 class Outcomes:
-    """One row an image. `group` is the position in GROUPS of the true class's group.
+    """One row per image. `group` is the position in GROUPS of the true class's group.
 
-    `in_top5` is None where there are five classes or fewer, and being in the top five says nothing.
+    `in_top5` is None with five classes or fewer, where it would always be true.
     """
 
     num_classes: int
@@ -59,10 +59,10 @@ def outcomes(logits: Floats, target: Ints, groups: Mapping[Group, Sequence[int]]
 
 
 def statistics(images: Outcomes, rows: Ints) -> dict[str, npt.NDArray[np.float64]]:
-    """Each summary number for each of R resamples `rows` (R, n) of the images; NaN where nothing is measured.
+    """Each summary number for each of R resamples `rows` (R, n) of the images; NaN where there is nothing to measure.
 
     The keys are top1, top5 (absent with five classes or fewer), balanced, ece, and for each group
-    `many`, `ece_many` and so on, and head_tail_gap: the first measured group's accuracy less the last's.
+    `many`, `ece_many` and so on, and head_tail_gap: the first measured group's accuracy minus the last's.
     """
     resamples, drawn = rows.shape
     offset = np.arange(resamples)[:, None]
@@ -74,7 +74,7 @@ def statistics(images: Outcomes, rows: Ints) -> dict[str, npt.NDArray[np.float64
     support = cells.sum(axis=2)
     recall = np.where(support > 0, cells[:, :, 1] / np.maximum(support, 1), np.nan)
 
-    # One sum by (group, bin) of right-or-wrong less confidence gives every calibration error.
+    # One sum by (group, bin) of right-or-wrong minus confidence gives every calibration error.
     size = len(GROUPS) * images.bins
     slot = images.group * images.bins + bin_index(images.confidence, images.bins)
     excess = (images.correct - images.confidence)[rows]

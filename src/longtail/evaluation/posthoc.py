@@ -1,16 +1,15 @@
-"""Change a trained model's answers without training: logit adjustment and temperature scaling.
+"""Change a trained model's predictions without retraining: logit adjustment and temperature scaling.
 
-Both act on saved logits z, and each has one number to choose:
+Both act on saved logits z, and each has one parameter:
 
     logit adjustment     z'_k = z_k − τ log π_k         (Menon et al., ICLR 2021, eq. 9)
     temperature scaling  z'_k = z_k / T                  (Guo et al., ICML 2017, section 4.2)
 
 with π_k the training prior of class k. τ = 1 turns a model of the training distribution into one of a
-balanced distribution; T leaves every decision as it is and changes only how sure the model is.
+balanced distribution; T changes no prediction, only its confidence.
 
-The number is chosen on validation images and applied to test images. The functions that choose take both
-splits, look at the test labels never, and return a `PostHocChoice` that says what was chosen, on what, and by which
-rule, so that the report can.
+The parameter is chosen on validation images and applied to test images. The functions that choose it take both splits
+but no test labels, and return a `PostHocChoice`, which tells the report what was chosen, on what, and by which rule.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,9 +19,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from longtail._errors import counted
 from longtail.class_counts import ClassCounts
 from longtail.evaluation._arrays import Floats, Ints, as_logits, as_target, softmax
-from longtail.evaluation.confusion_matrix import confusion_matrix, mean_over_support, recall_per_class
+from longtail.evaluation.confusion_matrix import balanced_accuracy, confusion_matrix
 
 Criterion = Literal["balanced", "top1"]
 TAUS = tuple(round(0.1 * step, 1) for step in range(31))
@@ -46,13 +46,13 @@ class PostHocChoice:
 
     def __str__(self) -> str:
         return (
-            f"{self.method}: {self.parameter} = {self.value:.4g}, chosen on {self.images:,} validation "
-            f"images by {self.criterion}"
+            f"{self.method}: {self.parameter} = {self.value:.4g}, chosen on {counted(self.images, 'validation image')} "
+            f"by {self.criterion}"
         )
 
 
 def adjust_logits(logits: npt.ArrayLike, class_counts: Iterable[int], tau: float = 1.0) -> Floats:
-    """Subtract τ log π: with τ = 1, answer as if all classes had been equally frequent in training.
+    """Subtract τ log π: with τ = 1, predict as if all classes had been equally frequent in training.
 
     Example:
         >>> adjust_logits([[0.0, 0.0]], class_counts=[100, 100]).round(3).tolist()
@@ -64,8 +64,8 @@ def adjust_logits(logits: npt.ArrayLike, class_counts: Iterable[int], tau: float
         raise ValueError(f"class_counts must have one number for each of {values.shape[1]} classes, got {len(counts)}")
     if min(counts) == 0:
         raise ValueError(
-            f"class_counts must be at least 1 for logit adjustment, but class {list(counts).index(0)} has 0: "
-            "its prior is 0 and log 0 has no value; leave the class out"
+            f"class_counts must be at least 1 for logit adjustment, but class {list(counts).index(0)} has 0, "
+            "and the log of its prior does not exist; leave the class out"
         )
     return values - (tau * np.log(counts.priors)).astype(values.dtype)
 
@@ -81,10 +81,10 @@ def choose_tau(
 ) -> tuple[Floats, PostHocChoice]:
     """Choose τ on the validation images; return the adjusted test logits and the choice.
 
-    Of taus that score the same, the one nearest to 0 (the smallest change) is taken.
+    Of several best taus, the one nearest to 0 (the smallest change) is taken.
     """
     if not taus:
-        raise ValueError("taus must name at least one value, got none")
+        raise ValueError("taus must hold at least one value, got none")
     logits = as_logits(val_logits, name="val_logits")
     target = as_target(val_target, num_images=len(logits), num_classes=logits.shape[1], name="val_target")
     counts = ClassCounts(class_counts)
@@ -98,8 +98,8 @@ def choose_tau(
 def fit_temperature(logits: npt.ArrayLike, target: npt.ArrayLike) -> float:
     """The T that minimises the negative log-likelihood of `target` under softmax(z / T).
 
-    In b = 1/T the likelihood is convex, with derivative mean(Σ_k p_k z_k − z_y), so that its zero is found
-    by halving an interval. Where all images are right the optimum is T = 0, and the bound 0.001 is returned.
+    In b = 1/T it is convex, with the derivative mean(Σ_k p_k z_k − z_y), whose zero is found by bisection. Where all
+    images are right the optimum is T = 0, and the bound 0.001 is returned.
     """
     values = as_logits(logits)
     labels = as_target(target, num_images=len(values), num_classes=values.shape[1])
@@ -133,4 +133,4 @@ def _score(logits: Floats, target: Ints, criterion: Criterion) -> float:
     confusion = confusion_matrix(target, logits.argmax(axis=1), logits.shape[1])
     if criterion == "top1":
         return float(np.trace(confusion) / confusion.sum())
-    return mean_over_support(recall_per_class(confusion)) or 0.0
+    return balanced_accuracy(confusion) or 0.0

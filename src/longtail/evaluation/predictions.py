@@ -1,11 +1,11 @@
-"""`predictions.csv`: what a run said of each test image, enough to compute every metric again.
+"""`predictions.csv`: the logits of each test image, enough to compute every metric again.
 
-One line an image, columns
+One line per image, with the columns
 
     path        the image (or its index), as in the data set
     target      the true class, by name
     prediction  the predicted class, by name
-    confidence  its probability, rounded, for the human reader; not read back
+    confidence  its probability, rounded, for people; not read back
     logits      all K logits, in the order of the run's classes: base64 of little-endian float32
 
 The last column keeps every bit at 5.3 bytes a logit (10,000 images of 100 classes: 5.6 MB; decimals that keep
@@ -57,18 +57,18 @@ def write_predictions(
     names = as_class_names(classes, num_classes=values.shape[1])
     labels = as_target(target, num_images=len(values), num_classes=len(names))
     if len(paths) != len(values):
-        raise ValueError(f"paths must name each of the {len(values)} rows of logits, got {len(paths)}")
+        raise ValueError(f"paths must have one entry for each row of logits, {len(values)} in all, got {len(paths)}")
     packed = values.astype("<f4")
     confidence = softmax(values).max(axis=1)
     with whole_text_file(Path(file)) as out:
         writer = csv.writer(out, lineterminator="\n")
         writer.writerow(COLUMNS)
-        # The winner is taken after rounding to float32, so that a reader finds the same one.
-        for path, label, row, winner, sure in zip(
+        # The prediction is taken after rounding to float32, so that a reader of the logits finds the same one.
+        for path, label, row, predicted, probability in zip(
             paths, labels, packed, packed.argmax(axis=1), confidence, strict=True
         ):
             code = base64.b64encode(row.tobytes()).decode("ascii")
-            writer.writerow((path, names[label], names[winner], f"{sure:.6f}", code))
+            writer.writerow((path, names[label], names[predicted], f"{probability:.6f}", code))
 
 
 def read_predictions(file: str | os.PathLike[str], classes: Sequence[str]) -> Predictions:
@@ -88,7 +88,7 @@ def read_predictions(file: str | os.PathLike[str], classes: Sequence[str]) -> Pr
         missing = [column for column in missing if column != "confidence"]
         if missing:
             raise ValueError(
-                f"{file} must have the columns {', '.join(COLUMNS)}, but has no {', '.join(missing)}; "
+                f"{file} must have the columns {', '.join(COLUMNS)}, but lacks {', '.join(missing)}; "
                 "is it the predictions.csv of a run?"
             )
         for line in reader:
@@ -99,14 +99,14 @@ def read_predictions(file: str | os.PathLike[str], classes: Sequence[str]) -> Pr
                     raise ValueError(f"{where}: {column} {line[column]!r} is not among the run's {len(names)} classes")
             if names[int(row.argmax())] != line["prediction"]:
                 raise ValueError(
-                    f"{where}: the largest logit is that of {names[int(row.argmax())]!r} but the prediction "
-                    f"is {line['prediction']!r}; the classes stand in another order than in the run"
+                    f"{where}: the largest logit is that of {names[int(row.argmax())]!r}, but the prediction "
+                    f"is {line['prediction']!r}; the classes are in another order than in the run"
                 )
             paths.append(line["path"])
             target.append(index[line["target"]])
             rows.append(row)
     if not rows:
-        raise ValueError(f"{file} must hold at least one prediction, got none; the run may have been cut short")
+        raise ValueError(f"{file} must hold at least one prediction, got none; the run may have been interrupted")
     logits = as_logits(np.stack(rows), name=f"logits of {file}")
     return Predictions(tuple(paths), np.array(target, dtype=np.int64), logits, names)
 
@@ -115,7 +115,7 @@ def _decode(text: str | None, *, where: str, num_classes: int) -> npt.NDArray[np
     try:
         row = np.frombuffer(base64.b64decode(text or "", validate=True), dtype="<f4")
     except (binascii.Error, ValueError) as error:
-        raise ValueError(f"{where}: logits must be base64 of float32 ({error}); the file may be cut off") from error
+        raise ValueError(f"{where}: logits must be base64 of float32 ({error}); the file may be truncated") from error
     if len(row) != num_classes:
         raise ValueError(f"{where}: logits must have one number for each of {num_classes} classes, got {len(row)}")
     return row

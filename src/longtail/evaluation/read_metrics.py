@@ -1,4 +1,4 @@
-"""Read `metrics.csv`, the numbers of a run while it trained."""
+"""Read `metrics.csv`, the numbers of each epoch of a run."""
 
 import csv
 import os
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 def read_metrics(file: str | os.PathLike[str]) -> list[dict[str, float | None]]:
-    """The rows of `metrics.csv` in order; None where a cell is empty: not all is logged in every row.
+    """The rows of `metrics.csv` in order; None where a cell is empty, since not every row has every number.
 
     Raises:
-        ValueError: a cell is no number.
+        ValueError: a cell is not a number.
     """
     rows: list[dict[str, float | None]] = []
     with Path(file).open(encoding="utf-8", newline="") as source:
@@ -22,7 +22,7 @@ def read_metrics(file: str | os.PathLike[str]) -> list[dict[str, float | None]]:
                 except (TypeError, ValueError) as error:
                     raise ValueError(
                         f"{file}, line {reader.line_num}: {name} must be a number or empty, got {cell!r}; "
-                        "the file may have been edited or cut off"
+                        "the file may have been edited or truncated"
                     ) from error
             rows.append(row)
     return rows

@@ -1,13 +1,13 @@
-"""What an evaluation found: plain numbers that print, travel as JSON and show in a notebook."""
+"""The numbers of an evaluation, which can be printed, written as JSON and shown in a notebook."""
 
 import html
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
+from longtail._errors import counted
 from longtail.class_counts import GROUPS, Group
 from longtail.evaluation._arrays import Ints
 from longtail.evaluation.bootstrap import Estimate, Resampling
@@ -40,7 +40,7 @@ class ClassResult:
 
 @dataclass(frozen=True)
 class GroupResult:
-    """The classes of one group: their number, how many of them have test images, and how they fare."""
+    """One group: its number of classes, how many of them have test images, and their accuracy and calibration."""
 
     classes: int
     measured: int
@@ -121,35 +121,18 @@ class Evaluation:
         return matrix
 
     def to_json(self) -> str:
-        """As JSON text that `from_json` reads back without loss."""
+        """All of it as strict JSON text."""
         return json.dumps({"format": FORMAT, **asdict(self)}, allow_nan=False)
 
-    @classmethod
-    def from_json(cls, text: str) -> "Evaluation":
-        """Read back what `to_json` wrote."""
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.get("format") != FORMAT:
-            found = data.get("format") if isinstance(data, dict) else type(data).__name__
-            raise ValueError(f"text must be an evaluation of format {FORMAT}, got {found!r}; evaluate the run again")
-        del data["format"]
-        for name in ("top1", "top5", "balanced", "head_tail_gap", "ece"):
-            data[name] = _estimate(data[name])
-        data["classes"] = tuple(ClassResult(**c) for c in data["classes"])
-        data["groups"] = {name: _group(group) for name, group in data["groups"].items()}
-        data["reliability"] = _reliability(data["reliability"])
-        data["confusions"] = tuple((t, p, n) for t, p, n in data["confusions"])
-        data["bootstrap"] = Bootstrap(**data["bootstrap"])
-        return cls(**data)
-
     def _repr_html_(self) -> str:
-        shots = {f"{name} ({group.classes} classes)": group.accuracy for name, group in self.groups.items()}
+        shots = {f"{name} ({counted(group.classes, 'class')})": group.accuracy for name, group in self.groups.items()}
         rows = {"balanced accuracy": self.balanced, **shots, "top-1": self.top1, "top-5": self.top5}
         rows |= {"head-tail gap": self.head_tail_gap, "ECE": self.ece}
         cells = "".join(f"<tr><td>{html.escape(name)}</td><td>{_cell(e)}</td></tr>" for name, e in rows.items())
         worst = html.escape(self.classes[self.worst_class].name)
         return (
-            f"<table><caption>{self.images} test images, {self.measured} of {len(self.classes)} classes "
-            f"measured; {html.escape(self.definition)}; worst class: {worst}</caption>{cells}</table>"
+            f"<table><caption>{counted(self.images, 'test image')}, {self.measured:,} of {len(self.classes):,} "
+            f"classes measured; {html.escape(self.definition)}; worst class: {worst}</caption>{cells}</table>"
         )
 
 
@@ -159,16 +142,3 @@ def _cell(estimate: Estimate | None) -> str:
     if estimate.low is None or estimate.high is None:
         return f"{100 * estimate.value:.1f} %"
     return f"{100 * estimate.value:.1f} % <small>{100 * estimate.low:.1f} to {100 * estimate.high:.1f}</small>"
-
-
-def _estimate(data: dict[str, Any] | None) -> Estimate | None:
-    return None if data is None else Estimate(**data)
-
-
-def _reliability(data: dict[str, Any]) -> Reliability:
-    return Reliability(**{name: tuple(values) for name, values in data.items()})
-
-
-def _group(data: dict[str, Any]) -> GroupResult:
-    parts = {"accuracy": _estimate(data["accuracy"]), "ece": _estimate(data["ece"])}
-    return GroupResult(**{**data, **parts, "reliability": _reliability(data["reliability"])})

@@ -1,4 +1,4 @@
-"""How a model fares when the test set is long-tailed too: like the training set, or the other way round.
+"""Accuracy of a model when the test set is long-tailed too: like the training set, or the other way round.
 
 A balanced test set is one assumption about use. The protocols of LADE (Hong et al., CVPR 2021, section 4.2)
 and SADE (Zhang et al., NeurIPS 2022, section 5.1) draw test sets with the prior
@@ -10,7 +10,7 @@ test too), or by the reverse order (`backward`: the tail is frequent), for ρ = 
 known, the logits of a model whose prior is p become z_k + log q_k − log p_k.
 
 The accuracy here is Σ_k q_k recall_k over the classes with support: the expectation of the accuracy over all
-test sets that the protocol could draw, where the papers draw one. `shifted_subset` draws one.
+test sets that the protocol could draw, where the papers draw one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ IMBALANCE_FACTORS = (50.0, 25.0, 10.0, 5.0, 2.0)
 
 @dataclass(frozen=True)
 class ShiftedAccuracy:
-    """Accuracy under one shifted test prior, as the model is and with the prior made known to it."""
+    """Accuracy under one shifted test prior: of the model as it is, and with the logits adjusted to that prior."""
 
     direction: Direction | Literal["uniform"]
     imbalance_factor: float
@@ -55,30 +55,6 @@ def shifted_prior(class_counts: Iterable[int], direction: Direction, imbalance_f
         rank = len(counts) - 1 - rank
     weight = imbalance_factor ** (-rank / max(len(counts) - 1, 1))
     return np.asarray(weight / weight.sum())
-
-
-def shifted_subset(
-    target: npt.ArrayLike,
-    class_counts: Iterable[int],
-    direction: Direction,
-    imbalance_factor: float,
-    *,
-    seed: int = 0,
-) -> Ints:
-    """Row numbers of a test set with the shifted prior: the largest class whole, the rest drawn down to it.
-
-    Class k keeps floor(n q_k / max q) of its images, n being the size of the largest test class, and all that
-    it has if that is fewer.
-    """
-    counts = ClassCounts(class_counts)
-    labels = as_target(target, num_images=np.asarray(target).shape[0], num_classes=len(counts))
-    prior = shifted_prior(counts, direction, imbalance_factor)
-    support = np.bincount(labels, minlength=len(counts))
-    # The small addend keeps a whole number whole when its quotient is rounded down.
-    keep = np.minimum(support, (support.max() * prior / prior.max() + 1e-9).astype(np.int64))
-    generator = np.random.default_rng(seed)
-    chosen = [generator.permutation(np.flatnonzero(labels == k))[: keep[k]] for k in range(len(counts))]
-    return np.sort(np.concatenate(chosen))
 
 
 def shifted_accuracy(

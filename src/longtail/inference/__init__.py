@@ -1,6 +1,6 @@
 """Use a trained model: predict, measure on other images, export.
 
-Names are imported on first use, so that the commands answer quickly.
+Names are imported on first use, so that `longtail --help` is fast.
 """
 
 import importlib
@@ -16,5 +16,5 @@ __all__ = ["Classifier", "Guess", "ImagePrediction", "ImagePredictions", "load"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'longtail.inference' has no attribute {name!r}")
-    home = "classifier" if name in ("Classifier", "load") else "labelled"
+    home = "classifier" if name in ("Classifier", "load") else "image_predictions"
     return getattr(importlib.import_module(f"longtail.inference.{home}"), name)

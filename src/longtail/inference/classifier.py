@@ -1,7 +1,7 @@
-"""A trained model with all that it takes to show it images: classes, preprocessing, device.
+"""A trained model with its classes, preprocessing and device.
 
-Images go through the very loader and view that evaluated the run, so that predicting its test images gives what
-its predictions.csv has.
+Images go through the loader and the view that evaluated the run, so that its test images get the predictions that its
+predictions.csv has.
 """
 
 import html
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail._errors import DataError, UsageError
+from longtail._errors import DataError, UsageError, counted
 from longtail.class_counts import ClassCounts, Group
 from longtail.data.images import ImageDataset
 from longtail.data.loader import eval_loader
@@ -27,12 +27,12 @@ from longtail.training.run_folder.model import SavedModel, load_model
 from longtail.training.run_folder.read import model_folder
 
 if TYPE_CHECKING:
-    from longtail.inference.export import Exported
+    from longtail.inference.exported import Exported
 
 Progress = Callable[[int, int], None]
 
 _BATCH = 64
-# Below this many images, starting processes to decode them takes longer than it saves.
+# With fewer images, starting worker processes takes longer than they save.
 _ALONE = 2 * _BATCH
 
 
@@ -41,8 +41,8 @@ class Classifier:
 
     Args:
         saved: the model as it was read.
-        path: where it came from.
-        device: where it computes; an accelerator if there is one.
+        path: the folder that it came from.
+        device: where it computes; defaults to an accelerator if there is one.
 
     With a run in `runs/birds-1`, `load("runs/birds-1").predict(["a.jpg"])[0].guesses[0].name` is the most probable
     class of an image.
@@ -63,7 +63,7 @@ class Classifier:
 
     @property
     def class_counts(self) -> ClassCounts:
-        """How many training images each class had."""
+        """The number of training images of each class."""
         return ClassCounts(self.saved.class_counts)
 
     def predict(
@@ -75,23 +75,23 @@ class Classifier:
         workers: int | None = None,
         progress: Progress | None = None,
     ) -> ImagePredictions:
-        """The most probable classes of each image file, one entry a path, in order.
+        """The most probable classes of each image file, one entry per path, in order.
 
         A file that cannot be read gets an entry with an `error` and no guesses.
 
         Args:
             paths: image files; for folders, patterns and CSV files see `longtail.data.unlabelled.find_images`.
-            top: how many classes of each.
+            top: number of classes for each image.
             batch_size: images at a time.
-            workers: processes that decode images; None chooses.
-            progress: is told how many images of how many are done.
+            workers: processes that decode images; by default, chosen by the number of images and cores.
+            progress: called with the number of images that are done, and of all.
         """
         if top < 1:
             raise UsageError(f"top must be at least 1, got {top}")
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}")
         names = [os.fspath(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
-        size = self.saved.preprocessing.evaluation().framing.decode_size
+        size = self.saved.preprocessing.evaluation().crop.decode_size
         images = UnlabelledImages(names, channels=self.saved.in_channels, size=size)
         found: list[tuple[Guess, ...]] = []
         for logits in self._batches(images, batch_size, workers):
@@ -100,7 +100,7 @@ class Classifier:
             found += [tuple(self._guess(k, p) for p, k in zip(*pair, strict=True)) for pair in pairs]
             if progress is not None:
                 progress(len(found), len(names))
-        # Why, is asked again here: it would be long to send through shared memory.
+        # The reasons are found again here: shared memory carries no text.
         errors = {i: scan_file(names[i], full=True).error or "cannot be decoded" for i in images.unreadable}
         return ImagePredictions(
             [
@@ -117,9 +117,9 @@ class Classifier:
         workers: int | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
-        """The logits (N, K) of labelled images, in their order; made grey or RGB as the model needs them."""
+        """The logits (N, K) of labelled images, in their order; images become grey or RGB as the model needs them."""
         if len(images) and len(images[0][0]) != self.saved.in_channels:
-            size = self.saved.preprocessing.evaluation().framing.decode_size
+            size = self.saved.preprocessing.evaluation().crop.decode_size
             images = Recoloured(images, self.saved.in_channels, size)
         rows: list[NDArray[np.float32]] = []
         done = 0
@@ -131,10 +131,10 @@ class Classifier:
         return np.concatenate(rows) if rows else np.zeros((0, len(self.classes)), np.float32)
 
     def export(self, out: str | PathLike[str]) -> "Exported":
-        """Write the model for use elsewhere; see `longtail.inference.export`.
+        """Export the model; see `longtail.inference.export`.
 
         Args:
-            out: a file that ends in `.onnx`, or a folder, which gets the weights as safetensors and a model card.
+            out: a file that ends in `.onnx`, or a folder for the weights as safetensors and a model card.
         """
         from longtail.inference.export import export
 
@@ -160,11 +160,13 @@ class Classifier:
 
     def _title(self) -> str:
         model, method = self.saved.config["model"], self.saved.config["method"]
-        return f"{model['name']} trained by {method.get('name')}, {len(self.classes)} classes"
+        return f"{model['name']} trained with {method.get('name')}, {counted(len(self.classes), 'class')}"
 
     def _repr_html_(self) -> str:
         groups = self.class_counts.groups()
-        rows = "".join(f"<tr><td>{group}</td><td>{len(members)} classes</td></tr>" for group, members in groups.items())
+        rows = "".join(
+            f"<tr><td>{group}</td><td>{counted(len(members), 'class')}</td></tr>" for group, members in groups.items()
+        )
         return f"<table><caption>{html.escape(f'{self.path}: {self._title()}')}</caption>{rows}</table>"
 
 
@@ -173,10 +175,10 @@ def load(path: str | PathLike[str], device: torch.device | str | None = None) ->
 
     Args:
         path: the folder.
-        device: where it computes; by default an accelerator if there is one.
+        device: where it computes; defaults to an accelerator if there is one.
 
     Raises:
-        DataError: it is no run, not finished, broken, or of another version; the message says which.
+        DataError: there is no finished run of this version, or it is broken; the message says which.
     """
     folder = model_folder(Path(path))
     try:
@@ -185,8 +187,8 @@ def load(path: str | PathLike[str], device: torch.device | str | None = None) ->
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(
             f"{folder / 'config.json'} is broken: {error}",
-            "without it the weights cannot be used",
-            "copy it again from where the run was made",
+            "the weights cannot be used without it",
+            "copy the file again from the machine that trained the run",
             code="broken-model",
         ) from error
     return Classifier(saved, Path(path), device)

@@ -1,14 +1,14 @@
-"""A model as one ONNX file that says all about itself, checked against torch before it is put in its place.
+"""Export to one self-describing ONNX file, which is checked against torch before it replaces anything.
 
 Input `images`: float32 (batch, channels, size, size), preprocessed. Output `logits`: float32 (batch, classes).
-The batch may have any size. The metadata has texts, JSON where they are not plain:
+The batch may have any size. The metadata holds strings, some of them JSON:
 
 | Key | Holds |
 |---|---|
 | classes | the names, in the order of the logits |
 | class_counts | training images of each class |
-| preprocessing | resize, crop, channels, mean, std: what to do to an image's pixels |
-| model, method, data, longtail | what was trained, how, on what, by which version |
+| preprocessing | resize, crop, channels, mean, std: how to preprocess an image |
+| model, method, data, longtail | the network, the method, the data set, the version |
 """
 
 import copy
@@ -17,32 +17,34 @@ import shutil
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from longtail._errors import DataError
-from longtail.data.transforms.framing import CentreCrop
-from longtail.inference.classifier import Classifier
-from longtail.inference.export import Exported
+from longtail.data.transforms.crop import CentreCrop
+from longtail.inference.exported import Exported
 from longtail.nn import fold_batch_norm
+
+if TYPE_CHECKING:
+    from longtail.inference.classifier import Classifier
 
 TOLERANCE = 1e-4
 BATCH_SIZES = (1, 3, 8)
-# Protocol buffers end at 2 GB: the weights of larger models go into a file beside.
+# Protocol buffers end at 2 GB: the weights of larger models go into a separate file.
 _LARGEST = 1_800_000_000
 
 
 class ExportError(DataError):
-    """The exported model does not compute what the model computes."""
+    """The exported model and torch's disagree."""
 
 
-def export_onnx(classifier: Classifier, out: Path) -> Exported:
-    """Write the model to `out`, if onnxruntime computes from it what torch computes.
+def export_onnx(classifier: "Classifier", out: Path) -> Exported:
+    """Write the model to `out` if onnxruntime agrees with torch.
 
     Raises:
-        ExportError: the largest difference of a logit is above 1e-4; nothing is written then.
+        ExportError: a logit differs by more than 1e-4; nothing is written then.
         DataError: `out` cannot be written.
     """
     model = copy.deepcopy(classifier.model).cpu().eval()
@@ -58,8 +60,8 @@ def export_onnx(classifier: Classifier, out: Path) -> Exported:
         difference = max(_difference(model, draft / out.name, images) for images in inputs)
         if not difference <= TOLERANCE:
             raise ExportError(
-                f"the exported model differs from torch's by {difference:.2g} in a logit, above {TOLERANCE:g}",
-                "it would not predict what was measured",
+                f"a logit of the exported model differs from torch's by {difference:.2g}, more than {TOLERANCE:g}",
+                "its accuracy would not be the one that was measured",
                 "please report this with the model's name and the versions of onnx, onnxruntime and torch",
                 code="export-differs",
             )
@@ -72,8 +74,8 @@ def export_onnx(classifier: Classifier, out: Path) -> Exported:
     return Exported(out, difference, BATCH_SIZES)
 
 
-def metadata(classifier: Classifier) -> dict[str, str]:
-    """What the file says about itself."""
+def metadata(classifier: "Classifier") -> dict[str, str]:
+    """The metadata of the file."""
     config = classifier.saved.config
     values = {
         "classes": list(classifier.classes),
@@ -81,17 +83,17 @@ def metadata(classifier: Classifier) -> dict[str, str]:
         "preprocessing": describe_preprocessing(classifier),
         "method": config["method"],
     }
-    # Names of files need not be text; the metadata must be.
+    # Class names come from file names, which need not be valid text; the metadata must be.
     texts = {name: json.dumps(value) for name, value in values.items()}
     plain = {"model": config["model"]["name"], "data": config.get("data"), "longtail": config["longtail"]}
     return texts | {name: str(value).encode("utf-8", "replace").decode() for name, value in plain.items()}
 
 
-def describe_preprocessing(classifier: Classifier) -> dict[str, Any]:
-    """What is done to an image before the model sees it, step by step."""
+def describe_preprocessing(classifier: "Classifier") -> dict[str, Any]:
+    """The preprocessing of an image, step by step."""
     seen = classifier.saved.preprocessing
-    framing = seen.evaluation().framing
-    resize = framing.resize if isinstance(framing, CentreCrop) else seen.size
+    crop = seen.evaluation().crop
+    resize = crop.resize if isinstance(crop, CentreCrop) else seen.size
     return {
         "channels": "RGB" if classifier.saved.in_channels == 3 else "L",
         "resize_shorter_side": resize,
@@ -107,7 +109,7 @@ def describe_preprocessing(classifier: Classifier) -> dict[str, Any]:
 
 def _write(model: nn.Module, example: torch.Tensor, properties: dict[str, str], file: Path) -> None:
     with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # of torch about its own internals
+        warnings.simplefilter("ignore")  # torch warns about its own internals
         program = torch.onnx.export(
             model,
             (example,),
@@ -133,17 +135,21 @@ def _difference(model: nn.Module, file: Path, images: torch.Tensor) -> float:
         expected = model(images)
     if tuple(found.shape) != tuple(expected.shape):
         raise ExportError(
-            f"the exported model gives {found.shape}, torch's {tuple(expected.shape)}", code="export-failed"
+            f"the exported model gives logits of shape {tuple(found.shape)}, torch's {tuple(expected.shape)}",
+            code="export-failed",
         )
     return float((torch.from_numpy(found) - expected).abs().max())
 
 
 def _images(number: int, channels: int, size: int) -> torch.Tensor:
-    """Made-up images: normalised pixels have mean 0 and standard deviation 1."""
+    """Random images: normalised pixels have mean 0 and standard deviation 1."""
     return torch.randn(number, channels, size, size, generator=torch.Generator().manual_seed(number))
 
 
 def _cannot_write(out: Path, error: OSError) -> DataError:
     return DataError(
-        f"cannot write {out}: {error.strerror or error}", "", "choose another --out, or make room", code="cannot-write"
+        f"cannot write {out}: {error.strerror or error}",
+        "",
+        "free some space, or choose another --out",
+        code="cannot-write",
     )

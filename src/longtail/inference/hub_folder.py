@@ -1,22 +1,24 @@
-"""A folder that holds a model and explains it: weights, config.json, and a model card that hubs show.
+"""A folder that describes its model: weights, config.json, and a model card that model hubs show.
 
-`longtail.load` reads it like a run. It is sent to a hub only when asked.
+`longtail.load` reads it like a run. It is uploaded only on request.
 """
 
 import html
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from longtail._errors import DataError
+from longtail._errors import DataError, counted
 from longtail._files import write_text
 from longtail.evaluation import Estimate, Evaluation, evaluate
-from longtail.inference.classifier import Classifier
-from longtail.inference.export import Exported
+from longtail.inference.exported import Exported
 from longtail.training.run_folder.model import CONFIG, WEIGHTS
 from longtail.training.run_folder.read import model_folder, open_run
+
+if TYPE_CHECKING:
+    from longtail.inference.classifier import Classifier
 
 CARD = "README.md"
 _USE = """```python
@@ -25,13 +27,13 @@ import longtail
 classifier = longtail.load("FOLDER")
 classifier.predict(["image.jpg"], top=3)
 ```"""
-# More classes than this are listed in config.json alone.
+# With more classes, only config.json lists them.
 _MOST_CLASSES = 1000
-# Metrics that are no accuracies.
+# Metrics that are not accuracies.
 _OTHER = {"head_tail_gap", "ece", "classwise_ece"}
 
 
-def write_hub_folder(classifier: Classifier, out: Path) -> Exported:
+def write_hub_folder(classifier: "Classifier", out: Path) -> Exported:
     """Write weights, config.json and the model card to the folder `out`."""
     source = model_folder(classifier.path)
     try:
@@ -43,7 +45,7 @@ def write_hub_folder(classifier: Classifier, out: Path) -> Exported:
         raise DataError(
             f"cannot write {out}: {error.strerror or error}",
             "",
-            "choose another --out, or make room",
+            "free some space, or choose another --out",
             code="cannot-write",
         ) from error
     write_text(out / CARD, model_card(classifier, _measured(classifier)))
@@ -51,7 +53,7 @@ def write_hub_folder(classifier: Classifier, out: Path) -> Exported:
 
 
 def push_to_hub(folder: Path, repository: str) -> str:
-    """Send the folder to `repository` (`name/model`) of the Hugging Face hub; return its address."""
+    """Upload the folder to `repository` (`name/model`) on the Hugging Face hub; return its address."""
     from huggingface_hub import HfApi
 
     try:
@@ -61,7 +63,7 @@ def push_to_hub(folder: Path, repository: str) -> str:
     except Exception as error:  # the client's errors differ between its versions and with its HTTP library
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DataError(
-            f"could not send {folder} to the hub as {repository}: {reason}",
+            f"could not upload {folder} to {repository} on the hub: {reason}",
             "the folder itself is complete",
             "check the network and the name, log in with `hf auth login`, and try again",
             code="hub",
@@ -69,17 +71,17 @@ def push_to_hub(folder: Path, repository: str) -> str:
     return str(address)
 
 
-def model_card(classifier: Classifier, found: Evaluation | None) -> str:
-    """The text of README.md: what the model is, how to use it, how it fares, and where it must not be trusted."""
+def model_card(classifier: "Classifier", found: Evaluation | None) -> str:
+    """The text of README.md: what the model is, how to use it, its accuracy and its limits."""
     config = classifier.saved.config
     name = classifier.path.resolve().name
     counts = classifier.class_counts
     groups = counts.groups()
     parts = [
         f"# {_text(name)}",
-        f"{_text(config['model']['name'])} trained by `{config['method'].get('name')}` "
+        f"{_text(config['model']['name'])} trained with `{config['method'].get('name')}` "
         f"on {_text(str(config.get('data')))}: "
-        f"{len(counts):,} classes with {max(counts):,} to {min(counts):,} training images "
+        f"{counted(len(counts), 'class')} with {max(counts):,} to {min(counts):,} training images "
         f"(imbalance factor {counts.imbalance_factor:.4g}). Made with longtail {config['longtail']}.",
         "## Use",
         _USE,
@@ -89,16 +91,16 @@ def model_card(classifier: Classifier, found: Evaluation | None) -> str:
     if "few" in groups:
         parts += [
             "## Limits",
-            f"{len(groups['few']):,} classes had fewer than 20 training images. The model has seen little of them: "
-            "look at such an answer twice.",
+            f"{counted(len(groups['few']), 'class')} had fewer than 20 training images. The model has seen little of "
+            f"{'it' if len(groups['few']) == 1 else 'them'}: check such predictions.",
         ]
     if len(counts) <= _MOST_CLASSES:
         parts += ["## Classes", _classes(classifier)]
     return f"---\n{_front_matter(classifier, found, name)}---\n\n" + "\n\n".join(parts) + "\n"
 
 
-def _measured(classifier: Classifier) -> Evaluation | None:
-    """The numbers of the run that the model comes from; None for a model without its run."""
+def _measured(classifier: "Classifier") -> Evaluation | None:
+    """The evaluation of the run that the model comes from; None without the run."""
     if not (classifier.path / "config.yaml").exists():
         return None
     run = open_run(classifier.path)
@@ -106,7 +108,7 @@ def _measured(classifier: Classifier) -> Evaluation | None:
     return evaluate(predictions.logits, predictions.target, run.class_counts, run.classes)
 
 
-def _front_matter(classifier: Classifier, found: Evaluation | None, name: str) -> str:
+def _front_matter(classifier: "Classifier", found: Evaluation | None, name: str) -> str:
     config = classifier.saved.config
     content: dict[str, Any] = {
         "library_name": "longtail",
@@ -140,7 +142,7 @@ def _results(found: Evaluation) -> str:
     lines = [f"| {name} | {_percent(estimate)} |" for name, estimate in rows.items() if estimate is not None]
     return "\n".join(
         [
-            f"On {found.images:,} test images, weights of the last epoch; {found.definition}.",
+            f"On {counted(found.images, 'test image')}, weights of the last epoch; {found.definition}.",
             "",
             "| Accuracy | with 95 % interval |",
             "|---|---|",
@@ -155,7 +157,7 @@ def _percent(estimate: Estimate) -> str:
     return f"{estimate.value:.1%} ({estimate.low:.1%} to {estimate.high:.1%})"
 
 
-def _classes(classifier: Classifier) -> str:
+def _classes(classifier: "Classifier") -> str:
     rows = zip(classifier.classes, classifier.class_counts, strict=True)
     return "\n".join(
         ["| Class | Training images |", "|---|---|", *(f"| {_text(name)} | {count:,} |" for name, count in rows)]
@@ -163,6 +165,6 @@ def _classes(classifier: Classifier) -> str:
 
 
 def _text(name: str) -> str:
-    """A name as text that markdown shows as it is, on one line."""
+    """A name escaped for Markdown, on one line."""
     safe = html.escape(" ".join(name.split()), quote=False)
     return "".join(f"\\{c}" if c in r"\`*_[]#|" else c for c in safe)

@@ -1,4 +1,4 @@
-"""What a model says of images: a few classes each, with probabilities, rare classes marked."""
+"""The predictions for images: a few classes each, with probabilities; rare classes are marked."""
 
 import csv
 import html
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+from longtail._errors import counted
 from longtail.class_counts import Group
 
 RARE = "*"
@@ -15,13 +16,13 @@ RARE = "*"
 
 @dataclass(frozen=True)
 class Guess:
-    """A class that an image may be of.
+    """A class that an image may belong to.
 
     Args:
-        name: of the class.
+        name: name of the class.
         probability: 0 to 1.
         group: many, medium or few, by the class's training images.
-        train: how many training images the class had.
+        train: number of training images of the class.
     """
 
     name: str
@@ -31,7 +32,7 @@ class Guess:
 
     @property
     def rare(self) -> bool:
-        """Whether the class is few-shot: the model has seen little of it, so such an answer needs a second look."""
+        """Whether the class is few-shot: the model has seen little of it, so check such a prediction."""
         return self.group == "few"
 
 
@@ -42,7 +43,7 @@ class ImagePrediction:
     Args:
         path: the file.
         guesses: empty if the image could not be read.
-        error: why it could not; empty if it could.
+        error: why the image could not be read; empty if it could.
     """
 
     path: str
@@ -51,7 +52,7 @@ class ImagePrediction:
 
 
 class ImagePredictions(Sequence[ImagePrediction]):
-    """One `ImagePrediction` an image, in the order asked for; shows itself as a table in a notebook."""
+    """One `ImagePrediction` per image, in the order of the paths; a notebook shows a table."""
 
     def __init__(self, images: Sequence[ImagePrediction]) -> None:
         self._images = tuple(images)
@@ -70,7 +71,7 @@ class ImagePredictions(Sequence[ImagePrediction]):
         return iter(self._images)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} images, {len(self.unreadable)} unreadable>"
+        return f"<{counted(len(self), 'image')}, {len(self.unreadable):,} unreadable>"
 
     @property
     def unreadable(self) -> list[ImagePrediction]:
@@ -102,7 +103,7 @@ class ImagePredictions(Sequence[ImagePrediction]):
         return json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n"
 
     def to_csv(self) -> str:
-        """The text of a CSV file: a line an image, three columns a guess."""
+        """The text of a CSV file: one line per image, three columns per guess."""
         most = max((len(image.guesses) for image in self), default=1) or 1
         columns = ["path", "class", "probability", "group"]
         for rank in range(2, most + 1):
@@ -116,7 +117,7 @@ class ImagePredictions(Sequence[ImagePrediction]):
         return text.getvalue()
 
     def lines(self) -> list[str]:
-        """A table for a terminal; rare classes carry a star."""
+        """A table for a terminal; rare classes have a star."""
         rows = [
             [image.path, *(f"{g.name}{RARE if g.rare else ''} {g.probability:.1%}" for g in image.guesses)]
             if image.guesses

@@ -1,7 +1,8 @@
-"""Measure a run on another set or split, or anew with other thresholds of many and few."""
+"""Evaluate a run on another data set or split, or with other thresholds for many and few."""
 
 import csv
 import difflib
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail._errors import DataError, UsageError
+from longtail._errors import DataError, UsageError, counted
 from longtail.data import FileImages, ImageDataset
 from longtail.data.inventory import FileList, Inventory
 from longtail.data.open_dataset import take_inventory
@@ -22,7 +23,7 @@ from longtail.training.run_folder.read import FinishedRun, open_run
 
 @dataclass(frozen=True)
 class Measurement:
-    """Numbers of a run, and of which images they are."""
+    """The numbers of a run, and the images that they were measured on."""
 
     evaluation: Evaluation
     data: str
@@ -43,20 +44,22 @@ def measure(
 ) -> Measurement:
     """Measure the run in the folder `run`.
 
-    Its own test images are not predicted again: the run kept what it said of them.
+    Its own test images are not predicted again: the run saved their logits.
 
     Args:
         run: the folder.
-        data: a name, a folder or a CSV; the run's own data if None.
-        split: by default test, or all images of data that has no splits.
+        data: a name, a folder or a CSV; defaults to the run's own data.
+        split: defaults to test, or to all images of data without splits.
         many: a class with more training images than this is many-shot.
         few: a class with fewer training images than this is few-shot.
-        root: where named data sets lie.
+        root: the folder of the named data sets.
         ignore_unknown: leave out images of classes that the run does not know, instead of stopping.
-        progress: is told how many images of how many are done.
+        progress: called with the number of images that are done, and of all.
     """
     if few > many + 1:
-        raise UsageError(f"few must be at most many + 1, got many={many} and few={few}", "", "such as --shots 100,20")
+        raise UsageError(
+            f"few must be at most many + 1, got many={many} and few={few}", "", "for example --shots 100,20"
+        )
     opened = open_run(run)
     notes: tuple[str, ...] = ()
     if data is None:
@@ -73,20 +76,20 @@ def measure(
         images, target, notes = _known_images(found, chosen, opened.classes, ignore_unknown)
         logits = _logits(run, images, progress)
         if split is None and len(found.splits) == 1:
-            chosen, notes = "train", (*notes, f"{name} has no splits: all of its images are measured")
+            chosen, notes = "train", (*notes, f"{name} has no splits: all its images are measured")
     result = evaluate(logits, target, opened.class_counts, opened.classes, many=many, few=few)
     return Measurement(result, name, chosen, notes)
 
 
 def _logits(run: Path, images: ImageDataset, progress: Callable[[int, int], None] | None) -> NDArray[np.float32]:
-    from longtail.inference.classifier import load  # here: measuring what was kept needs no torch
+    from longtail.inference.classifier import load  # imported here: saved logits are measured without torch
 
     return load(run).logits(images, progress=progress)
 
 
 def _own_images(run: FinishedRun, split: SplitName, root: Path | None) -> ImageDataset:
-    """The images of the run's own data, seen to be those that it had."""
-    from longtail.training.build import open_data  # here: see `_logits`
+    """The images of the run's own data, after a check that they have not changed."""
+    from longtail.training.build import open_data  # imported here: see `_logits`
     from longtail.training.run_folder.write import image_names
 
     config: RunConfig = build_config(run.settings, str(run.path / "config.yaml"))
@@ -95,7 +98,7 @@ def _own_images(run: FinishedRun, split: SplitName, root: Path | None) -> ImageD
     if not len(images):
         raise DataError(
             f"{run.path} has no {split} images",
-            f"none of {config.data} were held out for it",
+            f"no images of {config.data} were held out for it",
             "choose another --split",
             code="no-images",
         )
@@ -103,16 +106,17 @@ def _own_images(run: FinishedRun, split: SplitName, root: Path | None) -> ImageD
     before = _recorded(run.path / "split.csv", split)
     if before is not None and before != list(zip(image_names(images), labels, strict=True)):
         raise DataError(
-            f"{config.data} is not as it was when {run.path} was trained: its {split} images differ",
-            "images that were trained on may be among those to be measured",
-            f"restore the data (split.csv of the run lists it), or name it: longtail evaluate {run.path} DATA",
+            f"{config.data} has changed since {run.path} was trained: its {split} images differ",
+            "training images may be among those to be measured",
+            f"restore the data (split.csv of the run lists it), or name other data: "
+            f"{shlex.join(['longtail', 'evaluate', str(run.path)])} DATA",
             code="data-changed",
         )
     return images
 
 
 def _recorded(file: Path, split: str) -> list[tuple[str, str]] | None:
-    """Which images a split had, with their classes; None if that is not known any more."""
+    """The images of a split with their classes; None if the run has lost its split.csv."""
     if not file.is_file():
         return None
     with file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
@@ -127,8 +131,8 @@ def _find(data: str, root: Path | None, run: Path) -> Inventory:
             raise
         raise DataError(
             error.what,
-            "a folder of splits has all of them",
-            f"name the split's own folder: longtail evaluate {run} {Path(data) / 'test'}",
+            "a folder of splits must have train/",
+            f"name the folder of one split: {shlex.join(['longtail', 'evaluate', str(run), str(Path(data) / 'test')])}",
             code=error.code,
         ) from error
 
@@ -136,7 +140,7 @@ def _find(data: str, root: Path | None, run: Path) -> Inventory:
 def _known_images(
     found: Inventory, split: SplitName, classes: Sequence[str], ignore_unknown: bool
 ) -> tuple[ImageDataset, NDArray[np.int64], tuple[str, ...]]:
-    """The images of `split` whose classes the run knows, and their labels as the run numbers them."""
+    """The images of `split` whose classes the run knows, and their labels in the run's numbering."""
     if split not in found.splits:
         present = ", ".join(name for name in SPLITS if name in found.splits)
         raise DataError(
@@ -150,7 +154,8 @@ def _known_images(
         near = difflib.get_close_matches(unknown[0], classes, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
         raise DataError(
-            f"{found.name} has {len(unknown)} classes that the run does not know, for example {unknown[0]!r}{hint}",
+            f"{found.name} has {counted(len(unknown), 'class')} that the run does not know, for example "
+            f"{unknown[0]!r}{hint}",
             "the model has no output for them",
             "rename them, or leave their images out with --ignore-unknown",
             code="unknown-class",
@@ -162,5 +167,5 @@ def _known_images(
     part = part.select(known)
     images = FileImages(part.paths, labels[known], root=part.root) if isinstance(part, FileList) else part
     left_out = len(labels) - len(known)
-    notes = (f"left out: {left_out} images of {len(unknown)} unknown classes",) if left_out else ()
+    notes = (f"left out: {counted(left_out, 'image')} of {counted(len(unknown), 'unknown class')}",) if left_out else ()
     return images, labels[known], notes

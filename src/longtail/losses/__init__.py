@@ -1,6 +1,6 @@
 """Losses for long-tailed classification, one file each.
 
-`LOSSES` names those of `(logits, target)`: `LOSSES["balanced_softmax"](class_counts)`. `LongTailLoss` states
+`LOSSES` has those of `(logits, target)` by name: `LOSSES["balanced_softmax"](class_counts)`. `LongTailLoss` states
 their contract.
 """
 
@@ -13,7 +13,7 @@ from longtail.losses.focal import FocalLoss, focal_loss
 from longtail.losses.label_aware_smoothing import LabelAwareSmoothingLoss, label_aware_smoothing_loss
 from longtail.losses.ldam import LDAMLoss, ldam_loss
 from longtail.losses.logit_adjustment import LogitAdjustmentLoss, adjust_logits, logit_adjustment_loss
-from longtail.losses.negative_cosine import NegativeCosineLoss, negative_cosine_loss
+from longtail.losses.negative_cosine import negative_cosine_loss
 from longtail.losses.vs import VSLoss, vs_loss
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "LabelAwareSmoothingLoss",
     "LogitAdjustmentLoss",
     "LongTailLoss",
-    "NegativeCosineLoss",
     "VSLoss",
     "adjust_logits",
     "balanced_softmax_loss",

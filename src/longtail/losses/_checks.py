@@ -1,8 +1,8 @@
-"""What every loss asks of its arguments, and the errors that say so.
+"""Checks of the arguments of losses.
 
-Shapes and types are checked always. Values (labels in range, counts of at least one) are checked where that
-is free: on the CPU and outside `torch.compile`. On an accelerator it would stop the stream at every step, so
-there an out-of-range label does what it does in `F.cross_entropy`: a device-side assert, or for -100 nothing.
+Shapes and types are always checked. Values (labels in range, counts of at least 1) are checked where that is free:
+on the CPU and outside `torch.compile`. On an accelerator it would synchronise at every step, so there a label out of
+range does what it does in `F.cross_entropy`: a device-side assert, or nothing for -100.
 """
 
 from collections.abc import Sequence
@@ -13,18 +13,18 @@ from torch import Tensor
 from longtail.losses._reduction import check_reduction
 
 ClassCountsLike = Sequence[int] | Tensor
-"""Images of each class: a list, a `ClassCounts`, or a tensor of shape (K,)."""
+"""The number of images of each class: a list, a `ClassCounts`, or a tensor of shape (K,)."""
 
 
 def check_at_least_zero(**values: float) -> None:
-    """Raise unless each hyper-parameter is a number of zero or more."""
+    """Raise unless each hyper-parameter is finite and zero or more."""
     for name, value in values.items():
         if not 0 <= value < float("inf"):
-            raise ValueError(f"{name} must be a finite number of zero or more, got {value}")
+            raise ValueError(f"{name} must be finite and zero or more, got {value}")
 
 
 def check_share(**values: float) -> None:
-    """Raise unless each hyper-parameter is from 0 up to, but not including, 1."""
+    """Raise unless each hyper-parameter is at least 0 and less than 1."""
     for name, value in values.items():
         if not 0 <= value < 1:
             raise ValueError(f"{name} must be at least 0 and less than 1, got {value}")
@@ -33,29 +33,29 @@ def check_share(**values: float) -> None:
 def counts_tensor(class_counts: ClassCountsLike) -> Tensor:
     """`class_counts` as a tensor of shape (K,), each at least 1.
 
-    A class without training images has no prior, no margin and no weight, so these losses are not defined for
-    it; it has to leave the class list instead.
+    A class without training images has no prior, no margin and no weight, so these losses are not defined for it;
+    it must be left out of the class list.
     """
-    # `list`: torch reads a plain list quickly and any other sequence item by item.
+    # `list`: torch converts a plain list fast, and any other sequence item by item.
     counts = class_counts if isinstance(class_counts, Tensor) else torch.tensor(list(class_counts))
     if counts.ndim != 1 or counts.numel() == 0:
-        raise ValueError(f"class_counts must be one number a class, got shape {tuple(counts.shape)}")
+        raise ValueError(f"class_counts must be one number per class, got shape {tuple(counts.shape)}")
     if _values_are_free(counts) and not bool((counts >= 1).all()):
         k = int((~(counts >= 1)).nonzero()[0])
         raise ValueError(
             f"class_counts must be at least 1 for every class, got {counts[k].item()} for class {k} "
-            "(leave classes without training images out of the class list)"
+            "(leave out classes without training images)"
         )
     return counts
 
 
 def at_least_float32(tensor: Tensor) -> Tensor:
-    """`tensor` in float32, or in float64 if it is: half precision cannot hold a sum of many exponentials."""
+    """`tensor` in float32, or in float64 if it is that: half precision cannot hold a sum of many exponentials."""
     return tensor if tensor.dtype == torch.float64 else tensor.float()
 
 
 def check_logits(logits: Tensor) -> Tensor:
-    """`logits` in float32 or better, once they are seen to be (batch, classes)."""
+    """`logits` in float32 or better, after checking that they are (batch, classes)."""
     if logits.ndim != 2:
         raise ValueError(f"logits must have shape (batch, classes), got {tuple(logits.shape)}")
     if not logits.is_floating_point():
@@ -64,38 +64,35 @@ def check_logits(logits: Tensor) -> Tensor:
 
 
 def check_inputs(logits: Tensor, target: Tensor, reduction: str) -> Tensor:
-    """`logits` in float32 or better, once `(logits, target, reduction)` are seen to fit together."""
+    """`logits` in float32 or better, after checking that `(logits, target, reduction)` fit together."""
     check_reduction(reduction)
     logits = check_logits(logits)
     if target.is_floating_point():
         raise TypeError(
-            f"target must be class indices (int64), got {target.dtype}; for mixed labels mix the losses: "
+            f"target must be class indices (int64), got {target.dtype}; for mixed labels, mix the losses: "
             "share * loss(logits, a) + (1 - share) * loss(logits, b)"
         )
     if target.dtype != torch.int64:
         raise TypeError(f"target must be class indices (int64), got {target.dtype}; call target.long()")
     if target.shape != logits.shape[:1]:
         raise ValueError(
-            f"target must have one label for each of the {logits.shape[0]} rows of logits, "
-            f"got shape {tuple(target.shape)}"
+            f"target must have one label per row of logits, shape ({logits.shape[0]},), got shape {tuple(target.shape)}"
         )
     if _values_are_free(target) and target.numel():
         low, high = (int(value) for value in target.aminmax())
         if low < 0 or high >= logits.shape[1]:
             raise ValueError(
-                f"target must be 0 to {logits.shape[1] - 1}, got {low if low < 0 else high} "
+                f"target must be from 0 to {logits.shape[1] - 1}, got {low if low < 0 else high} "
                 "(there is no ignore_index: drop such rows first)"
             )
     return logits
 
 
 def counts_for(logits: Tensor, class_counts: ClassCountsLike) -> Tensor:
-    """`class_counts` checked against the columns of `logits`, on its device and of its dtype."""
+    """`class_counts` checked against the columns of `logits`, on their device and of their dtype."""
     counts = counts_tensor(class_counts)
     if len(counts) != logits.shape[1]:
-        raise ValueError(
-            f"class_counts must have one count for each of the {logits.shape[1]} columns of logits, got {len(counts)}"
-        )
+        raise ValueError(f"class_counts must have one count per column of logits, {logits.shape[1]}, got {len(counts)}")
     return counts.to(logits)
 
 

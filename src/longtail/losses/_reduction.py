@@ -1,4 +1,4 @@
-"""From one loss a row to one number, for the losses that `F.cross_entropy` does not reduce itself."""
+"""The reduction of losses that `F.cross_entropy` does not reduce itself."""
 
 from typing import get_args
 
@@ -14,7 +14,7 @@ def check_reduction(reduction: str) -> None:
 
 
 def reduce_losses(losses: Tensor, reduction: Reduction) -> Tensor:
-    """`losses` as they are, their mean or their sum."""
+    """`losses` themselves, their mean or their sum."""
     if reduction == "none":
         return losses
     return losses.mean() if reduction == "mean" else losses.sum()

@@ -1,12 +1,12 @@
-"""Balanced softmax: cross-entropy whose softmax carries the class sizes, so that the logits need not.
+"""Balanced softmax: cross-entropy whose softmax is weighted by the class sizes.
 
     L(z, y) = -log( n_y e^z_y / Σ_k n_k e^z_k )
 
-with logits z, label y and n_k training images in class k. Trained so, softmax(z) estimates the posterior
-under equal class priors: predict from the plain logits. A strong default without hyper-parameters.
+with logits z, label y and n_k training images in class k. Trained with it, softmax(z) estimates the posterior under
+equal class priors: predict from the plain logits. A strong default without hyper-parameters.
 
 Reference: Ren et al., "Balanced Meta-Softmax for Long-Tailed Visual Recognition", NeurIPS 2020, section 3.1.
-It is `logit_adjustment` of strength 1.
+It equals `logit_adjustment` with strength 1.
 """
 
 import torch.nn.functional as F

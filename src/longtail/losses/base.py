@@ -1,4 +1,4 @@
-"""What all losses of a classifier share as modules, and the registry that names them."""
+"""The contract of all losses of a classifier, and the registry."""
 
 from abc import ABC, abstractmethod
 
@@ -13,20 +13,21 @@ from longtail.losses._reduction import check_reduction
 class LongTailLoss(nn.Module, ABC):
     """A loss of `(logits, target)` that knows how many training images each class has.
 
-    The contract, which the tests hold for every name in `LOSSES`:
+    The contract, which the tests check for every name in `LOSSES`:
 
-    - `__init__(class_counts, *, ..., reduction="mean")`, keyword arguments with the paper's defaults.
+    - `__init__(class_counts, *, ..., reduction="mean")`, keyword arguments with the paper's defaults. Each is kept in
+      an attribute of its own name, as in scikit-learn, so that a run can record the resolved settings.
     - `forward(logits, target)`: logits (B, K) in any floating dtype, target (B,) int64 class indices.
       The arithmetic is float32 (float64 for float64 logits) and so is the result. There is no `ignore_index`
-      and no soft target: for mixed labels mix the losses, `share * loss(z, a) + (1 - share) * loss(z, b)`,
-      which for cross-entropy and its shifted forms is the soft target's loss exactly.
-    - `reduction`: "sum" is the sum of "none". "mean" divides by the batch size, or, in a class-weighted
+      and no soft target: for mixed labels, mix the losses, `share * loss(z, a) + (1 - share) * loss(z, b)`,
+      which for cross-entropy and its shifted forms is exactly the loss of the soft target.
+    - `reduction`: "sum" is the sum of "none". "mean" divides by the batch size or, in a class-weighted
       cross-entropy, by the sum of the weights of the batch's labels, as `F.cross_entropy(weight=...)` does.
-    - Counts are at least 1: a class without training images has to leave the class list.
+    - Counts are at least 1: a class without training images must be left out of the class list.
     - `state_dict()` is empty: counts are a setting, not something learnt.
 
     Args:
-        class_counts: training images of each class.
+        class_counts: the number of training images of each class, at least 1.
         reduction: "none", "mean" or "sum".
     """
 
@@ -36,14 +37,13 @@ class LongTailLoss(nn.Module, ABC):
         super().__init__()
         check_reduction(reduction)
         self.reduction: Reduction = reduction
-        # Integers stay integers: `module.half()` does not round them. A copy: theirs may change later.
+        # Integers stay integers, so that `module.half()` does not round them. A copy: the caller's may change.
         self.register_buffer("class_counts", counts_tensor(class_counts).clone(), persistent=False)
 
     def set_progress(self, progress: float) -> None:
-        """Say which share of the training is done, 0 to 1; losses with a schedule follow it.
+        """Move to `progress`, the share of the training that is done, 0 to 1; losses with a schedule follow it.
 
-        Whoever trains calls this at the start of each epoch. It is a position and no step, so a resumed run
-        needs nothing else.
+        Called at the start of each epoch. It is a position, not a step, so a resumed run needs nothing else.
         """
         if not 0 <= progress <= 1:
             raise ValueError(f"progress must be from 0 to 1, got {progress} (epoch / epochs)")
@@ -53,7 +53,7 @@ class LongTailLoss(nn.Module, ABC):
         """The loss of `logits` (B, K) for the labels `target` (B,)."""
 
     def extra_repr(self) -> str:
-        """The number of classes, then the numbers and words that the loss was made with."""
+        """The number of classes, then the settings."""
         settings = {
             name: value
             for name, value in vars(self).items()

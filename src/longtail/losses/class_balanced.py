@@ -1,9 +1,9 @@
-"""Class-balanced cross-entropy: each label's loss times its class's weight.
+"""Class-balanced cross-entropy: the loss of each label is multiplied by the weight of its class.
 
     L(z, y) = -w_y log( e^z_y / Σ_k e^z_k )
 
-with logits z, label y and the weights w of `class_weights`. Strong weights from the first epoch often hurt
-the features; to defer them (`ldam`), or to re-train the classifier alone with them, works better.
+with logits z, label y and the weights w of `class_weights`. Strong weights from the first epoch often hurt the
+features; deferring them (`ldam`), or retraining only the classifier with them, works better.
 
 Reference: Cui et al., "Class-Balanced Loss Based on Effective Number of Samples", CVPR 2019, section 4.
 "mean" divides by the weights of the batch's labels, as torch does; the paper divides by the batch size.

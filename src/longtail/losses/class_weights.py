@@ -1,12 +1,12 @@
-"""Weights that give rare classes more say: by inverse frequency, or by the effective number of samples.
+"""Class weights that favour rare classes: by inverse frequency, or by the effective number of samples.
 
 With n_k training images in class k and K classes:
 
     E_k = (1 - β^n_k) / (1 - β)
     w_k = K (1 / E_k) / Σ_j (1 / E_j)
 
-β = 0 gives equal weights and β → 1 inverse frequency, w_k ∝ 1 / n_k: images of one class overlap, so
-the n-th brings less than the first, and β says how much less. The weights have mean 1.
+β = 0 gives equal weights and β → 1 inverse frequency, w_k ∝ 1 / n_k. Images of one class overlap, so the n-th adds
+less than the first; β says how much less. The weights have mean 1.
 
 Reference: Cui et al., "Class-Balanced Loss Based on Effective Number of Samples", CVPR 2019,
 sections 3 and 4.
@@ -34,7 +34,7 @@ def class_weights(
         beta: β of the effective number, 0 <= β < 1. The paper tries 0.9, 0.99, 0.999 and 0.9999.
 
     Returns:
-        (K,), float32, or float64 if the counts are.
+        (K,), float32, or float64 if the counts are float64.
 
     Example:
         >>> class_weights([100, 1], weighting="inverse_frequency")
@@ -54,7 +54,7 @@ def class_weights(
 
 
 def check_weighting(weighting: str, beta: float) -> None:
-    """Raise unless `weighting` is known and `beta` is a share."""
+    """Raise unless `weighting` is known and `beta` is at least 0 and less than 1."""
     if weighting not in get_args(Weighting):
         raise ValueError(f"weighting must be one of {', '.join(get_args(Weighting))}, got {weighting!r}")
     check_share(beta=beta)

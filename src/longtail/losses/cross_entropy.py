@@ -1,4 +1,4 @@
-"""Cross-entropy of the softmax: the baseline, which knows nothing of class sizes.
+"""Cross-entropy of the softmax: the baseline, which ignores class sizes.
 
     L(z, y) = -log( e^z_y / Σ_k e^z_k )
 
@@ -25,7 +25,7 @@ def cross_entropy_loss(
     Args:
         logits: (B, K), any floating dtype; computed in float32 or better.
         target: (B,), class indices.
-        class_counts: not used, and only checked; here so that all losses are called alike.
+        class_counts: checked but not used; all losses have the same signature.
         reduction: "none", "mean" over the batch, or "sum".
 
     Example:

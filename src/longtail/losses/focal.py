@@ -1,13 +1,13 @@
-"""Focal loss, softmax form: labels that are already well predicted count less.
+"""Focal loss, softmax form: images that are already well classified count less.
 
     L(z, y) = -w_y (1 - p_y)^γ log p_y,    p = softmax(z)
 
-with logits z, label y, focus γ and class weights w (ones by default; the paper's α). The factor (1 - p_y)^γ
-is of the probability itself: some published code takes it from the weighted loss, 1 - p_y^w_y, which is
-another function. "mean" divides by the batch size, weights or not.
+with logits z, label y, focus γ and class weights w (the paper's α; 1 by default). The factor (1 - p_y)^γ uses the
+probability itself: some published code computes it from the weighted loss, as 1 - p_y^w_y, which is another
+function. "mean" divides by the batch size, with weights or without.
 
-Reference: Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017, eq. 4-5. There each class has a
-sigmoid of its own; for two classes, logits (0, x) here are its logit x.
+Reference: Lin et al., "Focal Loss for Dense Object Detection", ICCV 2017, eq. 4-5. There each class has its own
+sigmoid; for two classes, logits (0, x) here correspond to its logit x.
 """
 
 import torch
@@ -36,7 +36,7 @@ def focal_loss(
     Args:
         logits: (B, K), any floating dtype; computed in float32 or better.
         target: (B,), class indices.
-        class_counts: training images of each class, at least 1; needed for the weights alone.
+        class_counts: training images of each class, at least 1; needed only for the weights.
         gamma: γ, zero or more; 0 is plain cross-entropy.
         weighting: "none", "effective_number" (uses `beta`) or "inverse_frequency".
         beta: β of the effective number, 0 <= β < 1.
@@ -53,8 +53,8 @@ def focal_loss(
         raise ValueError(f"class_counts must be given for weighting={weighting!r}, got None")
     logits = check_inputs(logits, target, reduction)
     negative_log_p = F.cross_entropy(logits, target, reduction="none")
-    # 1 - p without cancellation. Where p rounds to 1 and γ < 1 the power has an infinite slope, and 0 * inf
-    # would put NaN into the gradient; the clamp's slope there is 0, which is the limit.
+    # 1 - p without cancellation. Where p rounds to 1 and γ < 1, the power has an infinite slope, and 0 * inf would
+    # put NaN into the gradient; the slope of the clamp is 0 there, which is the limit.
     missing = (-torch.expm1(-negative_log_p)).clamp_min(torch.finfo(logits.dtype).tiny)
     losses = missing**gamma * negative_log_p
     if class_counts is not None:

@@ -5,11 +5,11 @@
     f(t)    = sin(t π / 2) (concave),  t (linear)  or  1 - cos(t π / 2) (convex)
 
 with logits z, label y, K classes, and n_k training images in class k: ε goes from `tail` at the smallest
-class to `head` at the largest. When all classes have one size, t = 0: data without a head are smoothed
-by `tail`. Meant for the second stage of decoupled training, where the classifier alone is trained.
+class to `head` at the largest. If all classes have the same size, t = 0: data without a head are smoothed by `tail`.
+Meant for the second stage of decoupled training, where only the classifier is trained.
 
-Reference: Zhong et al., "Improving Calibration for Long-Tailed Recognition", CVPR 2021, section 3.2. Its code
-spreads ε over all K classes, the label's too; this is the equation.
+Reference: Zhong et al., "Improving Calibration for Long-Tailed Recognition", CVPR 2021, section 3.2. Its code spreads
+ε over all K classes, including the label; this follows the equation.
 """
 
 import math
@@ -40,13 +40,13 @@ def label_aware_smoothing_loss(
     """Cross-entropy with class-dependent label smoothing; see the module's docstring for the equation.
 
     Args:
-        logits: (B, K) with K of at least 2, any floating dtype; computed in float32 or better.
+        logits: (B, K) with K >= 2, any floating dtype; computed in float32 or better.
         target: (B,), class indices.
         class_counts: training images of each class, at least 1.
         head: ε of the largest class, 0 <= ε < 1. The defaults are those of the paper's code for CIFAR-10-LT;
             for CIFAR-100-LT it has 0.4 and 0.1.
         tail: ε of the smallest class.
-        shape: how ε grows with the class: "concave", "linear" or "convex".
+        shape: how ε grows with the class size: "concave", "linear" or "convex".
         reduction: "none", "mean" over the batch, or "sum".
 
     Example:
@@ -61,7 +61,7 @@ def label_aware_smoothing_loss(
         raise ValueError("logits must have at least 2 classes to smooth a label over, got 1")
     counts = counts_for(logits, class_counts)
     spread = counts.max() - counts.min()
-    # Classes of one size: 0 / 1, not 0 / 0.
+    # 0 / 1 instead of 0 / 0 if all classes have the same size.
     share = (counts - counts.min()) / torch.where(spread > 0, spread, 1)
     smoothing = (tail + (head - tail) * _grow(share, shape))[target]
     log_p = F.log_softmax(logits, dim=1)
@@ -72,7 +72,7 @@ def label_aware_smoothing_loss(
 
 
 def check_smoothing(head: float, tail: float, shape: str) -> None:
-    """Raise unless the two ends are shares and the shape between them is known."""
+    """Raise unless `head` and `tail` are at least 0 and less than 1, and `shape` is known."""
     check_share(head=head, tail=tail)
     if shape not in get_args(SmoothingShape):
         raise ValueError(f"shape must be one of {', '.join(get_args(SmoothingShape))}, got {shape!r}")

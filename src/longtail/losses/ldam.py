@@ -1,14 +1,14 @@
-"""LDAM: a margin for each class, wider for rare ones, with class weights that set in late.
+"""LDAM: a margin for each class, wider for rare classes, with class weights late in the training.
 
     L(z, y) = -w_y log( e^(s (z_y - Δ_y)) / ( e^(s (z_y - Δ_y)) + Σ_{k≠y} e^(s z_k) ) )
     Δ_k     = Δ_max (n_min / n_k)^(1/4)
 
-with logits z, label y, scale s, n_k training images in class k, n_min in the smallest class and Δ_max its
-margin. Margins presuppose bounded logits: the paper's are cosines of normalised features and normalised
-classifier rows, in [-1, 1]. On unbounded logits s = 30 is far too large; set `scale=1` there.
+with logits z, label y, scale s, n_k training images in class k, n_min in the smallest class and Δ_max its margin.
+Margins need bounded logits: the paper's are cosines of normalised features and normalised classifier rows, in
+[-1, 1]. For unbounded logits s = 30 is far too large; set `scale=1` there.
 
-Deferred re-weighting (DRW): w = 1 for the first 80 % of the training (160 of the paper's 200 epochs), and
-after that the weights of `class_weights` by effective number.
+Deferred re-weighting (DRW): w = 1 for the first 80 % of the training (160 of the paper's 200 epochs), then the
+weights of `class_weights` by effective number.
 
 Reference: Cao et al., "Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss", NeurIPS 2019,
 section 3 and algorithm 1 (DRW); s and Δ_max are those of its code.
@@ -47,8 +47,8 @@ def ldam_loss(
         target: (B,), class indices.
         class_counts: training images of each class, at least 1.
         max_margin: Δ_max, the margin of the smallest class.
-        scale: s, by which cosines are stretched before the softmax.
-        reweight: whether the class weights are on; off until late in the training, see the module.
+        scale: s, which multiplies the cosines before the softmax.
+        reweight: whether the class weights are on; off until late in the training, see the module's docstring.
         beta: β of the effective number in those weights, 0 <= β < 1.
         reduction: "none", "mean" (weighted by the labels' weights, if on), or "sum".
 
@@ -75,10 +75,10 @@ class LDAMLoss(LongTailLoss):
     Args:
         class_counts: training images of each class.
         max_margin: Δ_max, the margin of the smallest class.
-        scale: s, by which cosines are stretched before the softmax.
+        scale: s, which multiplies the cosines before the softmax.
         beta: β of the effective number in the weights.
-        reweight_from: the share of the training after which the weights are on; 0.8 is the paper's, 0 is
-            always and 1 never (LDAM without DRW). `set_progress` says where the training stands; 0 at first.
+        reweight_from: the progress from which the weights are on: 0.8 in the paper, 0 for always, 1 for never (LDAM
+            without DRW). `set_progress` moves the progress, which starts at 0.
         reduction: "none", "mean" or "sum".
     """
 

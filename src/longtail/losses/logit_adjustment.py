@@ -1,11 +1,11 @@
-"""Logit adjustment: the class priors enter the loss, or leave the logits after training.
+"""Logit adjustment: add the log priors to the logits in the loss, or subtract them after training.
 
     L(z, y) = -log( π_y^τ e^z_y / Σ_k π_k^τ e^z_k )        the loss
     z'_k    = z_k - τ log π_k                              post hoc
 
-with logits z, label y, the training set's class priors π and the strength τ. With the loss, the plain logits
-predict. The post hoc form is for the logits of a model that was trained with plain cross-entropy. Never both:
-that would correct twice.
+with logits z, label y, class priors π of the training set and strength τ. After training with the loss, predict from
+the plain logits. The post hoc form is for a model that was trained with plain cross-entropy. Never use both: that
+would correct twice.
 
 Reference: Menon et al., "Long-tail learning via logit adjustment", ICLR 2021, eq. 9 (post hoc) and 10 (loss).
 With τ = 1 the loss is `balanced_softmax`.
@@ -53,7 +53,7 @@ def logit_adjustment_loss(
 
 
 def adjust_logits(logits: Tensor, *, class_counts: ClassCountsLike, strength: float = 1.0) -> Tensor:
-    """Take the training priors out of `logits` after training: the post hoc form.
+    """Subtract the training priors from `logits` after training: the post hoc form.
 
     Args:
         logits: (B, K) of a model that was trained with plain cross-entropy.
@@ -61,7 +61,7 @@ def adjust_logits(logits: Tensor, *, class_counts: ClassCountsLike, strength: fl
         strength: τ, zero or more.
 
     Returns:
-        (B, K), float32 or better; their argmax is the prediction for the balanced error.
+        (B, K), float32 or better; their argmax minimises the balanced error.
 
     Example:
         >>> import torch
@@ -74,7 +74,7 @@ def adjust_logits(logits: Tensor, *, class_counts: ClassCountsLike, strength: fl
 
 
 def log_priors(logits: Tensor, class_counts: ClassCountsLike) -> Tensor:
-    """Each class's log share of the training images, (K,), on the device and of the dtype of `logits`."""
+    """The log of each class's share of the training images, (K,), on the device and of the dtype of `logits`."""
     counts = counts_for(logits, class_counts)
     return counts.log() - counts.sum().log()
 

@@ -1,15 +1,15 @@
-"""Negative cosine similarity with a stopped gradient: one view's output is drawn towards another's.
+"""Negative cosine similarity with a stop-gradient: the output for one view is pulled towards that for another.
 
     L(p, g) = -p · sg(g) / (‖p‖ ‖sg(g)‖)
 
-with the prediction p, the goal g and the stop-gradient sg. Without the stop both sides could meet in a
-constant. It compares two outputs and knows no labels, so it is no entry of `LOSSES`.
+with the prediction p, the goal g and the stop-gradient sg. Without it both outputs could collapse to a constant. It
+compares two outputs and has no labels, so it is not in `LOSSES`.
 
 Reference: Chen and He, "Exploring Simple Siamese Representation Learning", CVPR 2021, eq. 1 and 3.
 """
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from longtail._typing import Reduction
 from longtail.losses._checks import at_least_float32
@@ -20,8 +20,8 @@ def negative_cosine_loss(prediction: Tensor, goal: Tensor, *, reduction: Reducti
     """Minus the cosine between rows; see the module's docstring for the equation.
 
     Args:
-        prediction: (B, D), any floating dtype; computed in float32 or better. The gradient flows here alone.
-        goal: (B, D), a constant: its gradient is stopped here.
+        prediction: (B, D), any floating dtype; computed in float32 or better. Only it gets a gradient.
+        goal: (B, D), treated as a constant.
         reduction: "none", "mean" over the batch, or "sum".
 
     Returns:
@@ -35,21 +35,8 @@ def negative_cosine_loss(prediction: Tensor, goal: Tensor, *, reduction: Reducti
     check_reduction(reduction)
     if prediction.ndim != 2 or prediction.shape != goal.shape:
         raise ValueError(
-            "prediction and goal must have one shape (batch, features), "
+            "prediction and goal must have the same shape (batch, features), "
             f"got {tuple(prediction.shape)} and {tuple(goal.shape)}"
         )
     losses = -F.cosine_similarity(at_least_float32(prediction), at_least_float32(goal.detach()), dim=1)
     return reduce_losses(losses, reduction)
-
-
-class NegativeCosineLoss(nn.Module):
-    """See :func:`negative_cosine_loss`."""
-
-    def __init__(self, *, reduction: Reduction = "mean") -> None:
-        super().__init__()
-        check_reduction(reduction)
-        self.reduction: Reduction = reduction
-
-    def forward(self, prediction: Tensor, goal: Tensor) -> Tensor:
-        """The loss of `prediction` (B, D) against the constant `goal` (B, D)."""
-        return negative_cosine_loss(prediction, goal, reduction=self.reduction)

@@ -1,12 +1,12 @@
-"""Vector scaling (VS): logits are both stretched and shifted by class before the softmax.
+"""Vector scaling (VS): the logits of each class are scaled and shifted before the softmax.
 
     L(z, y) = -log( e^(Δ_y z_y + ι_y) / Σ_k e^(Δ_k z_k + ι_k) )
     Δ_k     = (n_k / n_max)^γ
     ι_k     = τ log π_k
 
-with logits z, label y, n_k training images in class k, n_max in the largest, and priors π. Shifts fade once
-the training data are separated; stretches go on working. γ = 0 is `logit_adjustment`. The plain logits
-predict.
+with logits z, label y, n_k training images in class k, n_max in the largest, and priors π. Once the training data
+are separated, shifts lose their effect while scales keep it. γ = 0 is `logit_adjustment`. Predict from the plain
+logits.
 
 Reference: Kini et al., "Label-Imbalanced and Group-Sensitive Classification under Overparameterization",
 NeurIPS 2021: the VS-loss with all its weights ω at 1, and Δ and ι as in its experiments on CIFAR-LT.

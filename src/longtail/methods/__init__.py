@@ -1,8 +1,23 @@
-"""Training methods, one file each: each turns a batch into a loss, in plain torch."""
+"""Training methods, one file each: each turns the batches of a step into a loss, in plain torch."""
 
-from longtail.methods.base import METHODS, Batch, Method, MethodOutput
+from longtail.data.views import Batch
+from longtail.methods.base import METHODS, EpochData, Method, MethodOutput, sum_parts
+from longtail.methods.bbn import BBN
 from longtail.methods.compound_bn import CompoundBN
 from longtail.methods.decoupled import Decoupled
 from longtail.methods.erm import ERM
+from longtail.methods.ride import RIDE
 
-__all__ = ["ERM", "METHODS", "Batch", "CompoundBN", "Decoupled", "Method", "MethodOutput"]
+__all__ = [
+    "BBN",
+    "ERM",
+    "METHODS",
+    "RIDE",
+    "Batch",
+    "CompoundBN",
+    "Decoupled",
+    "EpochData",
+    "Method",
+    "MethodOutput",
+    "sum_parts",
+]

@@ -1,49 +1,94 @@
-"""The norm layers of a method's model: which to convert, and which have statistics that a stage may move."""
+"""The norm layers of a method's model: which to convert, and what becomes of them while the rest is fixed."""
 
+import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal, get_args
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from longtail.nn import CompoundBatchNorm, convert_batch_norm
+from longtail.nn import CompoundBatchNorm, Reading, convert_batch_norm
 
 StatisticsLayer = CompoundBatchNorm | _BatchNorm
+NormPolicy = Literal["frozen", "shifted", "reestimated"]
 
 
-def statistics_layers(model: nn.Module) -> dict[str, StatisticsLayer]:
-    """The batch norms of a model, plain or compound, by path."""
-    return {path: module for path, module in model.named_modules() if isinstance(module, StatisticsLayer)}
+class FixedPart:
+    """A model whose last layer alone learns, and the statistics of its batch norms, plain or compound.
+
+    - "frozen": the running statistics normalise, and stay bit for bit. The features of an image are constants.
+    - "shifted": batches normalise as in training, and the running statistics go on with the layers' momentum (shifted
+      batch norm, Zhong et al., CVPR 2021).
+    - "reestimated": batches normalise as in training, and the running statistics become the plain average over the
+      batches since `begin`. Those before are forgotten with the first batch; a mixture's serve for its
+      responsibilities until then.
+
+    Args:
+        model: all of it.
+        classifier: the part of it that learns.
+        policy: "frozen", "shifted" or "reestimated".
+    """
+
+    def __init__(self, model: nn.Module, classifier: nn.Module, policy: NormPolicy) -> None:
+        if policy not in get_args(NormPolicy):
+            raise ValueError(f"norm_policy must be 'frozen', 'shifted' or 'reestimated', got {policy!r}")
+        learning = set(classifier.modules())
+        self.policy: NormPolicy = policy
+        self.modules = [module for module in model.modules() if module not in learning]
+        self.norms = [module for module in self.modules if isinstance(module, StatisticsLayer)]
+        self.momenta = [norm.momentum for norm in self.norms]
+
+    def begin(self) -> None:
+        """Forget the statistics so far, if they are to be estimated anew."""
+        for norm in self.norms if self.policy == "reestimated" else ():
+            if norm.num_batches_tracked is not None:
+                norm.num_batches_tracked.zero_()
+
+    def set_momenta(self, *, fixed: bool) -> None:
+        """Those of the policy while the part is fixed, otherwise the layers' own."""
+        for norm, momentum in zip(self.norms, self.momenta, strict=True):
+            norm.momentum = None if fixed and self.policy == "reestimated" else momentum
+
+    def set_mode(self) -> None:
+        """Training mode for batch norms whose statistics move, eval for all others, dropout among them."""
+        for module in self.modules:
+            module.training = self.policy != "frozen" and isinstance(module, StatisticsLayer)
+
+
+def reset_layer(layer: nn.Module, seed: int) -> None:
+    """Start a layer anew, in place, since the optimiser knows its parameters; the same on any device and rank."""
+    fresh = copy.deepcopy(layer).cpu()
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        for module in fresh.modules():
+            if callable(reset := getattr(module, "reset_parameters", None)):
+                reset()
+    layer.load_state_dict(fresh.state_dict())
 
 
 def convert_norms(
-    model: nn.Module, components: int, *, layers: Sequence[str] | None, momentum: float | None, **options: Any
+    model: nn.Module, components: int, *, layers: Sequence[str] | None, reading: str | Reading
 ) -> nn.Module:
-    """`convert_batch_norm` for the batch norms at or under the paths `layers`, with a momentum of their own if given.
+    """`convert_batch_norm` for the batch norms at or under the paths `layers`.
 
     Args:
         model: changed in place.
         components: M.
         layers: paths of modules; None for all. Each must have a batch norm.
-        momentum: 0 to 1, or None to keep that of each batch norm.
-        options: those of `convert_batch_norm`.
+        reading: that of the layers.
     """
-    if momentum is not None and not 0 <= momentum <= 1:
-        raise ValueError(f"momentum must be None or between 0 and 1, got {momentum}")
     paths = [path for path, module in model.named_modules() if isinstance(module, _BatchNorm)]
     for layer in layers or ():
         if not any(_is_under(path, layer) for path in paths):
             raise ValueError(
                 f"layers must be paths of modules with batch norms, got {layer!r}; the model has {', '.join(paths)}"
             )
-    converted = convert_batch_norm(
-        model, components, select=lambda path, _: layers is None or any(_is_under(path, p) for p in layers), **options
-    )
-    if momentum is not None:
-        for module in converted.modules():
-            if isinstance(module, CompoundBatchNorm):
-                module.momentum = momentum
-    return converted
+
+    def chosen(path: str, _: nn.Module) -> bool:
+        return layers is None or any(_is_under(path, layer) for layer in layers)
+
+    return convert_batch_norm(model, components, select=chosen, reading=reading)
 
 
 def _is_under(path: str, parent: str) -> bool:

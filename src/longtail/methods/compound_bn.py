@@ -6,124 +6,85 @@ with the logits c and s of the strong view through the compound and the split pa
 view, a classification loss cls (balanced softmax), the stop-gradient sg, a = `split_loss_weight` and
 b = `similarity_weight`. Inference takes the compound path alone. See `longtail.nn` for the two paths.
 
-Three switches give the rows of the paper's table 2. Passes run in the order in which they stand; those in
-brackets under `no_grad`. A compound pass updates μ, σ² and τ of all components once, a split pass μ and σ² of the
-components whose class group is in the batch, τ never.
+`row` is a row of the paper's table 2. Passes run in the order in which they stand; those in brackets under `no_grad`.
+A compound pass updates μ, σ² and τ of all components once; a split pass μ and σ² of the components whose class group is
+in the batch, or nothing, as the reading has it, and τ never.
 
-| Row              | compound | split | dual_path | Passes                  | Loss                         | Updates |
-|------------------|----------|-------|-----------|-------------------------|------------------------------|---------|
-| Baseline         |          |       |           | plain batch norm        | cls                          | 1       |
-| +SBN             |          | x     |           | s                       | cls(s)                       | 1       |
-| +CBN             | x        |       |           | c                       | cls(c)                       | 1       |
-| +CBN+SBN         | x        | x     |           | c, s                    | cls(c) + a cls(s), a = 1     | 2 or 1  |
-| +CBN+SBN+DPL     | x        | x     | x         | [c'], [s'], c, s        | L above, a = 0               | 4 or 2  |
+| `row`         | Passes           | Loss                     | Updates with `update_on_split`, and without |
+|---------------|------------------|--------------------------|---------------------------------------------|
+| `baseline`    | plain batch norm | cls                      | 1                                           |
+| `sbn`         | s                | cls(s)                   | 1                                           |
+| `cbn`         | c                | cls(c)                   | 1                                           |
+| `cbn_sbn`     | c, s             | cls(c) + a cls(s), a = 1 | 2, 1                                        |
+| `cbn_sbn_dpl` | [c'], [s'], c, s | L above, a = 0           | 4, 2                                        |
 
-The first number of updates is that of `update_on_split=True`, the second that of `update_on_split=False`, with which
-split passes normalise as ever but leave the buffers alone. All rows take the strong view, the last one the weak view
-too; `update_on_weak=False` does the same for the weak passes. Passes see what those before them have left in the
+All rows take the strong view, the last one the weak view too. Passes see what those before them have left in the
 buffers: the order is that of the paper's algorithm of one epoch. n updates of momentum m in a step weigh about as
 much as one of momentum 1 - (1 - m)^n.
 
-Where the paper is silent: its loss has no classification term on the split path, but the row +CBN+SBN needs one; the
-row +SBN infers through the compound path with τ = 1/M, which no pass has moved. A reading settles the rest: "paper" by
-the paper's letter, "measured" by what our comparisons led to (docs/evidence.md). With the latter components start
-apart, at random, responsibilities are constants in the backward pass, and split passes leave the statistics alone. By
-the paper's letter components start equal and are parted by the split path alone, so in the row +CBN they would stay
-equal, and the layer plain batch norm, for ever: that row starts them at random.
+Where the paper is silent: its loss has no classification term on the split path, but the row `cbn_sbn` needs one; the
+row `sbn` uses the compound path at inference with τ = 1/M, which no pass has moved, and always updates on its split
+passes. `reading` settles the rest; see `longtail.nn.readings`. Where a reading starts components equal, the split path
+alone parts them. In the row `cbn` they would stay equal for ever, and the layer batch norm: there they start at random.
 
 Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, section
 "Dual-Path Learning" and table 2.
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from longtail.data.views import Batch
+from longtail.evaluation.mixture_record import pack_layer
 from longtail.losses import negative_cosine_loss
-from longtail.methods._losses import build_loss
+from longtail.methods._losses import build_loss, loss_arguments
+from longtail.methods._mixture_use import describe_mixture, mixture_row
 from longtail.methods._norms import convert_norms
-from longtail.methods.base import METHODS, Batch, Method, MethodOutput
-from longtail.nn import (
-    CompoundBatchNorm,
-    class_groups,
-    fit_components,
-    frozen_statistics,
-    split_path,
-)
-from longtail.nn.fit import has_equal_components
+from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
+from longtail.nn import READINGS, Reading, class_groups, frozen_statistics, split_path
 
-Reading = Literal["measured", "paper"]
-# What each reading settles; an argument that is given goes before it. `convert_norms` takes the momentum None as "each
-# batch norm's own". The paper's λ = 0.1 weighs the old statistics, so its momentum in torch's sense is 0.9.
-READINGS: dict[str, dict[str, Any]] = {
-    "measured": {
-        "group_scheme": "interleaved",
-        "component_init": "random",
-        "start": 0.0,
-        "statistics": "batch",
-        "momentum": None,
-        "detach_responsibilities": True,
-        "update_on_split": False,
-        "scale_affine": True,
-    },
-    "paper": {
-        "group_scheme": "contiguous",
-        "component_init": "equal",  # at random if there is no split path to part them
-        "start": 0.0,
-        "statistics": "running",
-        "momentum": 0.9,
-        "detach_responsibilities": False,
-        "update_on_split": True,
-        "scale_affine": False,
-    },
+# The paths that a row trains.
+_PATHS = {
+    "baseline": (),
+    "sbn": ("split",),
+    "cbn": ("compound",),
+    "cbn_sbn": ("compound", "split"),
+    "cbn_sbn_dpl": ("compound", "split"),
 }
-# What the paper has of the arguments that no reading settles, and those that mean nothing without a split path and with
-# one component: a departure is what makes a difference.
-_PAPERS = {"temperature": 1.0, "layers": None, "split_statistics": None, "update_on_weak": True}
-_OF_THE_SPLIT_PATH = ("group_scheme", "update_on_split", "split_statistics")
-_OF_A_MIXTURE = ("group_scheme", "component_init", "detach_responsibilities", "scale_affine", "temperature")
+ROWS = tuple(_PATHS)
+
+# Fields that mean nothing without a split path, and with one component: a departure is what makes a difference.
+_OF_THE_SPLIT_PATH = ("group_scheme", "update_on_split")
+_OF_A_MIXTURE = ("group_scheme", "component_init", "detach_responsibilities", "scale_affine")
 
 
 @METHODS.register("compound_bn")
 class CompoundBN(Method):
-    """Every row of the paper's ablation by three switches; see the module's docstring.
+    """Every row of the paper's ablation; see the module's docstring.
 
     Args:
         model: from images to logits; its batch norms are converted and it is trained in place.
         class_counts: training images of each class.
-        compound: whether to train through the compound path.
-        split: whether to train through the split path.
-        dual_path: whether to draw the two paths together across two views; needs both.
+        row: what of the method is used: "baseline", "sbn", "cbn", "cbn_sbn" or "cbn_sbn_dpl".
         components: M, the number of Gaussians.
+        reading: a name in `READINGS`: "measured" is what our comparisons led to (docs/evidence.md), "appendix" and
+            "text" follow the paper's letter.
         loss: the classification loss, a name in `LOSSES`.
         loss_settings: keyword arguments of that loss.
-        split_loss_weight: a, the weight of the split path's classification loss where both paths are trained. None: 1
-            without `dual_path`, 0 with it. At 0 without `dual_path` the split pass only moves the statistics.
         similarity_weight: b, the weight of the two cosines; the paper gives none, so 1.
-        reading: what the arguments whose default is "the reading's" are: "measured" takes those that our
-            comparisons led to (docs/evidence.md), "paper" follows the paper's letter.
-        group_scheme: how classes are cut into M groups, "contiguous" or "interleaved"; see `class_groups`. None: the
-            reading's.
-        update_on_weak: whether the passes of the weak view update the statistics.
-        update_on_split: whether the split passes do. They normalise by their batch either way. None: the reading's.
-        scale_affine: of the layers: whether gradients of the M affine sets count M times. None: the reading's.
+        split_loss_weight: a, the weight of the split path's classification loss where both paths are trained. None is
+            1 in the row "cbn_sbn" and 0 in "cbn_sbn_dpl". At 0 in "cbn_sbn" the split pass only moves the statistics.
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
-        start: the share of the training before which the split path is not taken and fitted components are not
-            fitted. Until then equal components stay equal, so the network computes what it would with batch norm.
-            None: 0.5 if components are fitted, otherwise 0.
-        statistics: of the layers, see `CompoundBatchNorm`; "batch" or "running". None: the reading's.
-        split_statistics: of the layers, the same for the split path; None takes `statistics`.
-        momentum: of the layers. None: the reading's, which is each batch norm's own or 0.9.
-        temperature: of the layers; a number or "channels".
-        detach_responsibilities: of the layers. None: the reading's.
-        component_init: of the layers, "equal" or "random"; or "fitted": equal until `start`, then fitted to the
-            features, with affine sets that keep what the network computes, to those of the class groups if there is a
-            split path, otherwise as clusters; see `fit_components`. None: the reading's.
-        sampler: how images are drawn.
+        momentum: of the layers. Defaults to the reading's, which for "measured" is each batch norm's own. The paper's
+            λ = 0.1 is 0.1 if it means torch's momentum and 0.9 if it is taken literally.
+        reading_settings: fields of `Reading` to change, such as `{"group_scheme": "contiguous"}`.
+        sampler: a name in `SAMPLERS`.
 
     Example:
         >>> from longtail.models import create_model
@@ -139,194 +100,148 @@ class CompoundBN(Method):
         model: nn.Module,
         class_counts: Sequence[int],
         *,
-        compound: bool = True,
-        split: bool = True,
-        dual_path: bool = True,
+        row: str = "cbn_sbn_dpl",
         components: int = 4,
+        reading: str = "measured",
         loss: str = "balanced_softmax",
         loss_settings: Mapping[str, Any] | None = None,
-        split_loss_weight: float | None = None,
         similarity_weight: float = 1.0,
-        reading: Reading = "measured",
-        group_scheme: Literal["contiguous", "interleaved"] | None = None,
-        update_on_weak: bool = True,
-        update_on_split: bool | None = None,
-        scale_affine: bool | None = None,
+        split_loss_weight: float | None = None,
         layers: Sequence[str] | None = None,
-        start: float | None = None,
-        statistics: Literal["batch", "running"] | None = None,
-        split_statistics: Literal["batch", "running"] | None = None,
         momentum: float | None = None,
-        temperature: float | Literal["channels"] = 1.0,
-        detach_responsibilities: bool | None = None,
-        component_init: Literal["equal", "random", "fitted"] | None = None,
+        reading_settings: Mapping[str, Any] | None = None,
         sampler: str = "instance",
     ) -> None:
-        super().__init__(model, class_counts, views=("weak", "strong") if dual_path else ("strong",), sampler=sampler)
-        _check_switches(compound, split, dual_path)
-        _check_weights(split_loss_weight, similarity_weight, both=compound and split, dual_path=dual_path)
-        if split and not compound:
-            if update_on_split is False:
-                raise ValueError("update_on_split=False needs compound, or no pass would leave statistics to infer by")
-            update_on_split = True
-        settled = _settle(
-            reading,
-            split,
-            group_scheme=group_scheme,
-            component_init=component_init,
-            start=0.5 if start is None and component_init == "fitted" else start,
-            statistics=statistics,
-            momentum=momentum,
-            detach_responsibilities=detach_responsibilities,
-            update_on_split=update_on_split,
-            scale_affine=scale_affine,
+        if row not in _PATHS:
+            raise ValueError(f"row must be one of {', '.join(_PATHS)}, got {row!r}")
+        dual_path = row == "cbn_sbn_dpl"
+        super().__init__(
+            model, class_counts, views=("weak", "strong") if dual_path else ("strong",), samplers=(sampler,)
         )
-        self.compound = compound
-        self.split = split
-        self.dual_path = dual_path
-        self.split_loss_weight = float(not dual_path) if split_loss_weight is None else split_loss_weight
-        self.similarity_weight = similarity_weight
-        self.update_on_weak = update_on_weak
-        self.update_on_split: bool = settled["update_on_split"]
-        self.start: float = settled["start"]
-        _check_start(self.start, split, settled["component_init"])
-        self._splitting = split and self.start == 0
-        self._to_fit = settled["component_init"] == "fitted" and (compound or split) and components > 1
-        self._fitting = self.start == 0
-        self.loss = build_loss(loss, self.class_counts, loss_settings)
-        groups = class_groups(len(self.class_counts), components, settled["group_scheme"])
+        _check_weights(row, split_loss_weight, similarity_weight)
+        if split_loss_weight is None and len(_PATHS[row]) == 2:
+            split_loss_weight = float(not dual_path)
+        settled = _settle(reading, row, momentum, reading_settings or {})
+        self.row, self.components, self.reading, self.sampler = row, components, reading, sampler
+        self.loss = loss
+        self.criterion = build_loss(loss, self.class_counts, loss_settings)
+        self.loss_settings = loss_arguments(self.criterion)
+        self.similarity_weight, self.split_loss_weight = similarity_weight, split_loss_weight
+        self.layers = None if layers is None else list(layers)
+        self.momentum = settled.momentum
+        self.reading_settings = {
+            name: value for name, value in dataclasses.asdict(settled).items() if name != "momentum"
+        }
+        groups = class_groups(len(self.class_counts), components, settled.group_scheme)
         self.register_buffer("groups", groups, persistent=False)
-        if compound or split:
-            chosen = settled | {
-                "temperature": temperature,
-                "layers": layers,
-                "split_statistics": split_statistics,
-                "update_on_weak": update_on_weak or not dual_path,
-                "split_loss_weight": self.split_loss_weight,
-            }
-            void = (() if split else _OF_THE_SPLIT_PATH) + (() if components > 1 else _OF_A_MIXTURE)
-            paper = _read("paper", split) | _PAPERS | {"split_loss_weight": float(not dual_path)}
-            self.departures = _departures(chosen, paper, void)
-            self.stages = (0.0, self.start) if self.start else (0.0,)
-            self.model = convert_norms(
-                model,
-                components,
-                layers=layers,
-                momentum=settled["momentum"],
-                statistics=settled["statistics"],
-                split_statistics=split_statistics,
-                temperature=temperature,
-                detach_responsibilities=settled["detach_responsibilities"],
-                scale_affine=settled["scale_affine"],
-                # One Gaussian is batch norm, and starts as such.
-                component_init="random" if settled["component_init"] == "random" and components > 1 else "equal",
-            )
+        if _PATHS[row]:
+            self.departures = _departures(settled, row, components, split_loss_weight, self.layers)
+            self.model = convert_norms(model, components, layers=layers, reading=settled)
 
-    def forward(self, batch: Batch) -> MethodOutput:
-        """One training step up to the loss."""
+    def forward(self, *batches: Batch) -> MethodOutput:
+        """The loss of one batch."""
+        (batch,) = batches
         *weak, strong = self.views_of(batch)
         target = batch.target
         groups = self.groups[target]
-        if self._to_fit and self._fitting:
-            self._fit(strong, groups if self.split else None)
-        if not (self._splitting and self.compound):
-            logits = self._through_split(strong, groups) if self._splitting else self.model(strong)
-            return _output(logits, {"classification": self.loss(logits, target)})
+        if len(_PATHS[self.row]) < 2:
+            logits = self._through_split(strong, groups) if self.row == "sbn" else self.model(strong)
+            return sum_parts(logits, {"classification": self.criterion(logits, target)})
 
-        goal, split_goal = self._goals(weak[0], groups) if self.dual_path else (None, None)
+        with torch.no_grad():
+            goals = [(self.model(view), self._through_split(view, groups)) for view in weak]
         logits = self.model(strong)
-        parts = {"classification": self.loss(logits, target)}
-        with nullcontext() if self.dual_path or self.split_loss_weight else torch.no_grad():
+        parts = {"classification": self.criterion(logits, target)}
+        with nullcontext() if goals or self.split_loss_weight else torch.no_grad():
             split_logits = self._through_split(strong, groups)
         if self.split_loss_weight:
-            parts["split_classification"] = self.split_loss_weight * self.loss(split_logits, target)
-        if goal is not None and split_goal is not None:
+            parts["split_classification"] = self.split_loss_weight * self.criterion(split_logits, target)
+        for goal, split_goal in goals:
             similarity = negative_cosine_loss(logits, split_goal) + negative_cosine_loss(split_logits, goal)
             parts["similarity"] = self.similarity_weight * similarity
-        return _output(logits, parts)
+        return sum_parts(logits, parts)
 
     def set_progress(self, progress: float) -> None:
-        """Take the split path from `start` on, and hand the position to the loss."""
+        """Hand the position to the loss, which may have a schedule."""
         super().set_progress(progress)
-        self._splitting = self.split and progress >= self.start
-        self._fitting = progress >= self.start
-        self.loss.set_progress(progress)
+        self.criterion.set_progress(progress)
 
-    def _fit(self, images: Tensor, groups: Tensor | None) -> None:
-        """Fit the components, unless they have been before a resume: then they are apart."""
-        norms = [module for module in self.model.modules() if isinstance(module, CompoundBatchNorm)]
-        if all(has_equal_components(norm) for norm in norms):
-            fit_components(self.model, images, groups)
-        self._to_fit = False
+    def epoch_row(self) -> Mapping[str, float]:
+        """How many components carry the mass, and how far they are apart."""
+        return mixture_row(self.model)
+
+    def diagnose(self, model: nn.Module, batches: Iterable[Batch]) -> dict[str, Any]:
+        """Name, priors, distances and the use by each class of every layer."""
+        layers = describe_mixture(model, batches, num_classes=len(self.class_counts))
+        return {"mixture": [pack_layer(layer) for layer in layers]} if layers else {}
 
     def _through_split(self, images: Tensor, groups: Tensor) -> Tensor:
-        still = nullcontext() if self.update_on_split else frozen_statistics(self.model)
+        # Batch norms that were not converted must not move either.
+        still = nullcontext() if self.reading_settings["update_on_split"] else frozen_statistics(self.model)
         with split_path(self.model, groups), still:
             logits: Tensor = self.model(images)
         return logits
 
-    @torch.no_grad()
-    def _goals(self, images: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
-        """The weak view's logits through the compound and the split path, as constants."""
-        with nullcontext() if self.update_on_weak else frozen_statistics(self.model):
-            return self.model(images), self._through_split(images, groups)
+
+def _settle(name: str, row: str, momentum: float | None, changes: Mapping[str, Any]) -> Reading:
+    """The reading of that name with its changes, and with what the row asks for."""
+    if name not in READINGS:
+        raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {name!r}")
+    known = [field.name for field in dataclasses.fields(Reading) if field.name != "momentum"]
+    unknown = [key for key in changes if key not in known]
+    if unknown:
+        hint = " (give it as momentum itself)" if unknown[0] == "momentum" else ""
+        raise ValueError(f"reading_settings must have keys among {', '.join(known)}, got {unknown[0]!r}{hint}")
+    if row == "sbn" and changes.get("update_on_split") is False:
+        raise ValueError(
+            "reading_settings must not set update_on_split to false in the row 'sbn': "
+            "no pass would leave statistics for inference"
+        )
+    asked: dict[str, Any] = {"update_on_split": True} if row == "sbn" else {}
+    if row == "cbn":
+        asked["component_init"] = "random"
+    if momentum is not None:
+        asked["momentum"] = momentum
+    return dataclasses.replace(READINGS[name], **{**asked, **changes})
 
 
-def _output(logits: Tensor, parts: Mapping[str, Tensor]) -> MethodOutput:
-    loss = torch.stack(list(parts.values())).sum()
-    return MethodOutput(loss, logits.detach(), {name: part.detach() for name, part in parts.items()})
-
-
-def _settle(reading: str, split: bool, **given: Any) -> dict[str, Any]:
-    """What is given, and the reading's where nothing is."""
-    if reading not in READINGS:
-        raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {reading!r}")
-    return _read(reading, split) | {name: value for name, value in given.items() if value is not None}
-
-
-def _read(reading: str, split: bool) -> dict[str, Any]:
-    return READINGS[reading] | ({} if split else {"component_init": "random"})
-
-
-def _departures(chosen: Mapping[str, Any], paper: Mapping[str, Any], void: Sequence[str]) -> tuple[str, ...]:
+def _departures(
+    settled: Reading, row: str, components: int, split_loss_weight: float | None, layers: list[str] | None
+) -> tuple[str, ...]:
+    """What differs from both of the paper's readings and makes a difference in this row."""
+    chosen = dataclasses.asdict(settled) | {"layers": layers, "split_loss_weight": split_loss_weight}
+    papers: dict[str, tuple[Any, ...]] = {
+        name: (value,) for name, value in dataclasses.asdict(READINGS["appendix"]).items()
+    }
+    papers["statistics"] = ("running", "updated")  # Algorithm 2 and the text
+    papers["momentum"] = (0.1, 0.9)  # λ = 0.1, as torch's momentum and literally
+    if row == "cbn":
+        papers["component_init"] = ("random",)
+    weight = None if split_loss_weight is None else float(row == "cbn_sbn")
+    papers |= {"layers": (None,), "split_loss_weight": (weight,)}
+    void = (() if "split" in _PATHS[row] else _OF_THE_SPLIT_PATH) + (() if components > 1 else _OF_A_MIXTURE)
     return tuple(
-        f"{name} is {_said(name, value)}, the paper's {_said(name, paper[name])}"
+        f"{name} is {_said(name, value)}, the paper's {' or '.join(_said(name, each) for each in papers[name])}"
         for name, value in chosen.items()
-        if value != paper[name] and name not in void
+        if value not in papers[name] and name not in void
     )
 
 
 def _said(name: str, value: object) -> str:
-    unset = {"momentum": "each batch norm's own", "layers": "all", "split_statistics": "those of the compound path"}
-    return unset[name] if value is None else str(value).lower()
+    if value is None:
+        return {"momentum": "each batch norm's own", "layers": "all"}.get(name, "none")
+    return str(value).lower()
 
 
-def _check_switches(compound: bool, split: bool, dual_path: bool) -> None:
-    if dual_path and not (compound and split):
+def _check_weights(row: str, split_loss_weight: float | None, similarity_weight: float) -> None:
+    if split_loss_weight is not None and len(_PATHS[row]) < 2:
         raise ValueError(
-            f"dual_path needs compound and split, got compound={compound} and split={split} (turn dual_path off)"
-        )
-
-
-def _check_weights(split_loss_weight: float | None, similarity_weight: float, *, both: bool, dual_path: bool) -> None:
-    if split_loss_weight is not None and not both:
-        raise ValueError(
-            "split_loss_weight weighs the split path beside the compound one, so it needs compound and split, "
-            f"got {split_loss_weight} without both (leave it out)"
+            "split_loss_weight weighs the split path beside the compound one, so it needs the row 'cbn_sbn' or "
+            f"'cbn_sbn_dpl', got {split_loss_weight} in the row {row!r} (leave it out)"
         )
     if split_loss_weight is not None and not 0 <= split_loss_weight < math.inf:
         raise ValueError(f"split_loss_weight must be a finite number of zero or more, got {split_loss_weight}")
-    if dual_path and not 0 < similarity_weight < math.inf:
+    if row == "cbn_sbn_dpl" and not 0 < similarity_weight < math.inf:
         raise ValueError(
-            f"similarity_weight must be positive and finite, got {similarity_weight} (for none turn dual_path off)"
-        )
-
-
-def _check_start(start: float, split: bool, component_init: str) -> None:
-    if not 0 <= start < 1:
-        raise ValueError(f"start must be at least 0 and less than 1, got {start}")
-    if start and component_init != "fitted" and not (split and component_init == "equal"):
-        raise ValueError(
-            "start defers the split path of equal components, or a fit, so it needs split and component_init 'equal', "
-            f"or 'fitted', got start={start}, split={split} and component_init={component_init!r} (leave start out)"
+            f"similarity_weight must be positive and finite, got {similarity_weight} (for none take the row 'cbn_sbn')"
         )

@@ -6,12 +6,13 @@ with images x, labels y and any name in `LOSSES`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
-from longtail.methods._losses import build_loss
-from longtail.methods.base import METHODS, Batch, Method, MethodOutput
+from longtail.data.views import Batch
+from longtail.methods._losses import build_loss, loss_arguments
+from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
 
 
 @METHODS.register("erm")
@@ -23,8 +24,8 @@ class ERM(Method):
         class_counts: training images of each class.
         loss: a name in `LOSSES`.
         loss_settings: keyword arguments of that loss, such as `{"strength": 1.5}`.
-        view: the view to train on; "strong" is what the paper's Baseline does.
-        sampler: how images are drawn: "instance" (each once an epoch), "class_balanced" or another sampler's name.
+        view: a name in `VIEWS`: the view to train on; "strong" is what the paper's Baseline does.
+        sampler: a name in `SAMPLERS`: "instance" shows each image once an epoch.
 
     Example:
         >>> from longtail.models import create_model
@@ -38,20 +39,22 @@ class ERM(Method):
         *,
         loss: str = "cross_entropy",
         loss_settings: Mapping[str, Any] | None = None,
-        view: Literal["weak", "strong"] = "strong",
+        view: str = "strong",
         sampler: str = "instance",
     ) -> None:
-        super().__init__(model, class_counts, views=(view,), sampler=sampler)
-        self.loss = build_loss(loss, self.class_counts, loss_settings)
+        super().__init__(model, class_counts, views=(view,), samplers=(sampler,))
+        self.loss, self.view, self.sampler = loss, view, sampler
+        self.criterion = build_loss(loss, self.class_counts, loss_settings)
+        self.loss_settings = loss_arguments(self.criterion)
 
-    def forward(self, batch: Batch) -> MethodOutput:
-        """One training step up to the loss."""
+    def forward(self, *batches: Batch) -> MethodOutput:
+        """The loss of one batch."""
+        (batch,) = batches
         (images,) = self.views_of(batch)
         logits = self.model(images)
-        loss = self.loss(logits, batch.target)
-        return MethodOutput(loss, logits.detach(), {"classification": loss.detach()})
+        return sum_parts(logits, {"classification": self.criterion(logits, batch.target)})
 
     def set_progress(self, progress: float) -> None:
         """Hand the position to the loss, which may have a schedule."""
         super().set_progress(progress)
-        self.loss.set_progress(progress)
+        self.criterion.set_progress(progress)

@@ -1,4 +1,4 @@
-"""Backbones: the CIFAR ResNets of the long-tail literature, and any timm model."""
+"""Backbones: the CIFAR ResNets of the long-tail literature, and all timm models."""
 
 from longtail.models.base import MODELS
 from longtail.models.cifar_resnet import CifarResNet

@@ -2,16 +2,15 @@
 
     3x3 conv, 16 → n blocks of 16 → n blocks of 32, half size → n blocks of 64, half size → mean → linear
 
-with depth 6 n + 2: ResNet-20, 32, 44, 56 and 110 are n = 3, 5, 7, 9 and 18 (and 8 and 14 for quick probes). A
-block is two 3x3 convolutions with batch norm. The shortcut of a block that halves the size is the paper's
-option A, which has no parameters: every second pixel, and zeros for the new channels. ResNet-32 with 10
-classes has 464,154 parameters; a "ResNet-32" with 1x1 convolutions in its shortcuts (option B) is another
-network.
+with depth 6 n + 2: ResNet-20, 32, 44, 56 and 110 have n = 3, 5, 7, 9 and 18 (and 8 and 14 are for quick tests). A
+block is two 3x3 convolutions with batch norm. The shortcut of a block that halves the size is the paper's option A,
+without parameters: every second pixel, and zeros for the new channels. ResNet-32 with 10 classes has 464,154
+parameters; a "ResNet-32" with 1x1 convolutions in its shortcuts (option B) is another network.
 
-Any image size works, since the mean runs over what is left of it.
+Any image size works, since the mean is over all remaining pixels.
 
-Reference: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2. Convolutions
-start as in He et al., ICCV 2015 (normal, fan out); the linear layer starts as torch's does.
+Reference: He et al., "Deep Residual Learning for Image Recognition", CVPR 2016, section 4.2. Convolutions are
+initialised as in He et al., ICCV 2015 (normal, fan out), and the linear layer as in torch.
 """
 
 from functools import partial
@@ -30,8 +29,8 @@ class SubsampleShortcut(nn.Module):
     """Option A: keep every `stride`-th pixel and pad the channels with zeros, half before and half after.
 
     Args:
-        new_channels: how many channels to add; even.
-        stride: the step between the pixels kept.
+        new_channels: the number of channels to add; even.
+        stride: the distance between the pixels that are kept.
     """
 
     def __init__(self, new_channels: int, stride: int) -> None:
@@ -48,7 +47,7 @@ class SubsampleShortcut(nn.Module):
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut around them.
 
-    `norm1` is followed by `act1` at once, so `convert_batch_norm` may fuse them; after `norm2` comes the sum first.
+    `act1` directly follows `norm1`, so `convert_batch_norm` may fuse them; after `norm2` comes the sum first.
     """
 
     relu_after: ClassVar = {"norm1": "act1"}
@@ -77,7 +76,7 @@ class CifarResNet(nn.Module):
 
     Args:
         depth: 6 n + 2, the number of layers with weights.
-        num_classes: outputs of the classifier.
+        num_classes: the number of outputs.
         in_channels: 3 for colour, 1 for grey images.
 
     Example:
@@ -91,7 +90,7 @@ class CifarResNet(nn.Module):
     def __init__(self, depth: int, num_classes: int, *, in_channels: int = 3) -> None:
         super().__init__()
         if depth < 8 or depth % 6 != 2:
-            raise ValueError(f"depth must be 6 n + 2 with n of at least 1 (8, 14, 20, 32 ...), got {depth}")
+            raise ValueError(f"depth must be 6 n + 2 with n >= 1 (8, 14, 20, 26, 32, ...), got {depth}")
         self.num_features = WIDTHS[-1]
         self.conv = nn.Conv2d(in_channels, WIDTHS[0], 3, padding=1, bias=False)
         self.norm = nn.BatchNorm2d(WIDTHS[0])
@@ -111,7 +110,7 @@ class CifarResNet(nn.Module):
         return self.classifier
 
     def reset_classifier(self, num_classes: int) -> None:
-        """Replace the last layer by a new one; by none if `num_classes` is 0."""
+        """Replace the last layer by a new one, or by the identity if `num_classes` is 0."""
         like = self.conv.weight
         self.num_classes = num_classes
         self.classifier = (
@@ -128,7 +127,7 @@ class CifarResNet(nn.Module):
         return features
 
     def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
-        """Features (B, 64) to logits (B, num_classes), or to what the classifier takes (here the features)."""
+        """Features (B, 64) to logits (B, num_classes), or to the input of the classifier (here the features)."""
         logits: Tensor = features if pre_logits else self.classifier(features)
         return logits
 

@@ -1,8 +1,8 @@
-"""A model by its name: one of ours, or any of timm's. The one file that imports timm, and only when asked.
+"""Create a model by name: one of ours, or one of timm's. The only file that imports timm, and only when needed.
 
-Our names come first: `resnet8`, `14`, `20`, `32`, `44`, `56` and `110` are the CIFAR ResNets, and other
-packages may register more. Then come timm's (`resnet18`, `resnet50`, `vit_tiny_patch16_224` ...), which
-has none of ours today. Should it get one, `timm/NAME` is timm's.
+Our names come first: `resnet8`, `14`, `20`, `32`, `44`, `56` and `110` are the CIFAR ResNets, and other packages may
+register more. Then come timm's (`resnet18`, `resnet50`, `vit_tiny_patch16_224`, ...). No name is in both today;
+`timm/NAME` is always timm's.
 """
 
 import difflib
@@ -31,17 +31,17 @@ def create_model(
 
     Args:
         name: one of `list_models()`; timm's may carry a tag for its weights (`resnet50.a1_in1k`).
-        num_classes: outputs of the classifier.
+        num_classes: the number of outputs.
         in_channels: 3 for colour, 1 for grey images.
-        pretrained: False: fresh weights. True: those of timm's hub, downloaded if they are not in its cache.
-            A path: a safetensors file. The classifier stays fresh when it has another number of classes.
-        image_size: side of the images; needed by models that are built for one size (most transformers) when
-            it is not theirs. Convolutional models take any.
+        pretrained: False for random weights; True for those of timm's hub, downloaded unless they are cached; or the
+            path of a safetensors file. A classifier with another number of classes keeps its random weights.
+        image_size: height and width of the images, for models built for another fixed size (most transformers).
+            Convolutional models take any size.
 
     Raises:
         ValueError: the name is unknown, or there are no such weights.
-        FileNotFoundError: `pretrained` is a path without a file.
-        ConnectionError: the hub does not answer.
+        FileNotFoundError: there is no file at the path `pretrained`.
+        ConnectionError: the hub cannot be reached.
 
     Example:
         >>> create_model("resnet20", 10)(torch.zeros(1, 3, 32, 32)).shape
@@ -52,7 +52,9 @@ def create_model(
             raise ValueError(f"{argument} must be at least 1, got {value}")
     if name in MODELS:
         if pretrained is True:
-            raise ValueError(f"pretrained must be False or a safetensors file for {name}: it has no public weights")
+            raise ValueError(
+                f"pretrained must be False or a safetensors file for {name}, got True: no weights of it are public"
+            )
         model = MODELS[name](num_classes, in_channels=in_channels)
     else:
         model = _create_timm_model(name, num_classes, in_channels, pretrained is True, image_size)
@@ -62,11 +64,11 @@ def create_model(
 
 
 def list_models(pattern: str = "*", *, pretrained: bool = False) -> list[str]:
-    """The names `create_model` takes: ours, then timm's.
+    """The names that `create_model` takes: ours, then timm's.
 
     Args:
         pattern: a shell pattern, such as `resnet*`.
-        pretrained: only those whose weights timm's hub has.
+        pretrained: only models with weights on timm's hub.
 
     Example:
         >>> list_models("resnet[1-4][0-9]")[:4]
@@ -91,11 +93,11 @@ def _create_timm_model(
         raise ValueError(f"there is no model {name!r}{hint}; `longtail list models` shows all names")
     settings: dict[str, Any] = {}
     config = timm.get_pretrained_cfg(name)
-    # Only models built for one size take the argument; the others would refuse it.
+    # Only models with a fixed input size take the argument.
     if image_size is not None and config is not None and config.fixed_input_size:
         settings["img_size"] = image_size
     if pretrained:
-        # custom_load is for weights in the formats of the papers' code; the hub's safetensors are timm's own.
+        # custom_load is for weights in the format of a paper's code; the safetensors on the hub are in timm's own.
         settings["pretrained_cfg_overlay"] = {"file": str(_download(name, config)), "custom_load": False}
     model: nn.Module = timm.create_model(
         name, pretrained=pretrained, num_classes=num_classes, in_chans=in_channels, **settings
@@ -104,16 +106,16 @@ def _create_timm_model(
 
 
 def _download(name: str, config: Any) -> Path:
-    """The hub's safetensors file; timm itself would fall back to a pickle."""
+    """The safetensors file on the hub; timm itself would fall back to a pickle."""
     from huggingface_hub import hf_hub_download
 
     if config is None or config.hf_hub_id is None:
-        raise ValueError(f"pretrained must be False or a safetensors file for {name}: timm's hub has no weights")
+        raise ValueError(f"pretrained must be False or a safetensors file for {name}, got True: timm has none")
     try:
         return Path(hf_hub_download(config.hf_hub_id, "model.safetensors"))
-    except OSError as error:  # no network, no such file, no room: the hub's errors all derive from it
+    except OSError as error:  # no network, no such file, no space: all errors of the hub derive from it
         reason = str(error).splitlines()[0]
         raise ConnectionError(
-            f"could not get the weights of {name} from huggingface.co/{config.hf_hub_id}: {reason} "
-            "(download model.safetensors from there on another machine and pass its path as pretrained)"
+            f"cannot download the weights of {name} from huggingface.co/{config.hf_hub_id}: {reason} "
+            "(download model.safetensors from there on another machine, and pass its path as pretrained)"
         ) from error

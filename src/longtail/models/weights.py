@@ -1,7 +1,7 @@
-"""Weights from a local safetensors file into a model.
+"""Load weights from a local safetensors file into a model.
 
-safetensors alone: a pickle can run code when it is read. Names and shapes have to fit, but for the
-classifier, which is left as it was made when the file has none or one of another number of classes.
+Only safetensors: a pickle can run code when it is loaded. Names and shapes must match, except for the classifier: it
+is left as it is if the file has none, or one with another number of classes.
 """
 
 from collections.abc import Callable
@@ -12,30 +12,32 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from longtail._errors import counted
+
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Read the safetensors file `path` into `model`, in place.
+    """Load the safetensors file `path` into `model`, in place.
 
     Args:
-        model: any model with a `get_classifier()`.
+        model: any model with `get_classifier()`.
         path: a file whose name ends in .safetensors.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no safetensors file, or its weights are of another model.
+        ValueError: it is not a safetensors file, or its weights are those of another model.
     """
     path = Path(path)
     if path.suffix != ".safetensors":
         raise ValueError(
             f"pretrained must be a .safetensors file, got {path} (other formats can run code when they are "
-            "read; convert them with safetensors.torch.save_file)"
+            "loaded; convert them with safetensors.torch.save_file)"
         )
     if not path.is_file():
-        raise FileNotFoundError(f"pretrained names a file that does not exist: {path} (from {Path.cwd()})")
+        raise FileNotFoundError(f"pretrained must be an existing file, got {path} (looked from {Path.cwd()})")
     try:
         weights = load_file(path)
     except SafetensorError as error:
-        raise ValueError(f"pretrained is no valid safetensors file: {path} ({error})") from error
+        raise ValueError(f"pretrained must be a valid safetensors file, got {path}: {error}") from error
 
     own = model.state_dict()
     head = classifier_keys(model)
@@ -45,16 +47,18 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
 
     differences = [
         *(f"{key} is missing" for key in own if key not in weights),
-        *(f"{key} is unknown to the model" for key in sorted(weights) if key not in own),
+        *(f"{key} is not in the model" for key in sorted(weights) if key not in own),
         *(
-            f"{key} has shape {tuple(weights[key].shape)}, the model's has {tuple(own[key].shape)}"
+            f"{key} has shape {tuple(weights[key].shape)}, in the model {tuple(own[key].shape)}"
             for key in own
             if key in weights and weights[key].shape != own[key].shape
         ),
     ]
     if differences:
-        more = f", and {len(differences) - 3} more differences" if len(differences) > 3 else ""
-        raise ValueError(f"pretrained holds the weights of another model: {path}: {'; '.join(differences[:3])}{more}")
+        more = f"; and {counted(len(differences) - 3, 'more difference')}" if len(differences) > 3 else ""
+        raise ValueError(
+            f"pretrained must have the weights of this model, got {path}: {'; '.join(differences[:3])}{more}"
+        )
     model.load_state_dict(weights)
 
 

@@ -8,21 +8,22 @@ from longtail.nn.compound_batch_norm import (
     CompoundBatchNorm3d,
 )
 from longtail.nn.convert import CompoundBatchNormAct2d, CompoundBatchNormNd, convert_batch_norm
-from longtail.nn.fit import fit_components
 from longtail.nn.fold import fold_batch_norm
 from longtail.nn.frozen_statistics import frozen_statistics
+from longtail.nn.readings import READINGS, Reading
 from longtail.nn.split_path import class_groups, split_path
 
 __all__ = [
+    "READINGS",
     "CompoundBatchNorm",
     "CompoundBatchNorm1d",
     "CompoundBatchNorm2d",
     "CompoundBatchNorm3d",
     "CompoundBatchNormAct2d",
     "CompoundBatchNormNd",
+    "Reading",
     "class_groups",
     "convert_batch_norm",
-    "fit_components",
     "fold_batch_norm",
     "frozen_statistics",
     "functional",

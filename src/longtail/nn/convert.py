@@ -14,6 +14,7 @@ from longtail.nn.compound_batch_norm import (
     CompoundBatchNorm2d,
     CompoundBatchNorm3d,
 )
+from longtail.nn.readings import Reading, find_reading
 
 _logger = logging.getLogger(__name__)
 
@@ -43,15 +44,16 @@ def convert_batch_norm(
     components: int = 4,
     *,
     select: Callable[[str, nn.Module], bool] | None = None,
-    **options: Any,
+    reading: str | Reading = "measured",
+    synchronize: bool = True,
 ) -> nn.Module:
     """Replace every batch norm of a model by a compound batch norm with the same function.
 
-    BatchNorm1d, 2d and 3d, SyncBatchNorm, and timm's BatchNormAct2d and SyncBatchNormAct are converted. Each component
-    starts with the statistics and the affine parameters of the batch norm, so the output is the same in eval mode and,
-    with batch statistics, in training mode. With `component_init="random"` the means are drawn one deviation around the
-    old mean and the affine parameters are set such that eval output stays the same. eps, momentum, training mode,
-    requires_grad, device, dtype and the fused activation are carried over.
+    BatchNorm1d, 2d and 3d, SyncBatchNorm, and timm's BatchNormAct2d and SyncBatchNormAct are converted. The output in
+    eval mode stays the same, whatever the reading. Components that start equal have the statistics and the affine
+    parameters of the batch norm. Those that start at random have means one deviation around the old one, and affine
+    parameters with which each component alone computes what the batch norm did. eps, training mode, requires_grad,
+    device, dtype and the fused activation are carried over, and the momentum too unless the reading has its own.
 
     A ReLU that follows a norm at once may become the norm's own `activation`, which saves passes over memory. torch
     does not tell what follows what, so a module says it of its children: `relu_after = {"norm1": "act1"}`. If both
@@ -61,7 +63,8 @@ def convert_batch_norm(
         model: changed in place; if it is itself a batch norm, only the returned module is new.
         components: M.
         select: takes the path and the module of a batch norm and says whether to convert it; all if None.
-        options: further arguments of `CompoundBatchNorm2d`, such as statistics="running".
+        reading: see `CompoundBatchNorm2d`.
+        synchronize: see `CompoundBatchNorm2d`.
 
     Returns:
         The model. What was converted is logged, and `model.named_modules()` has it.
@@ -70,9 +73,8 @@ def convert_batch_norm(
         ValueError: if there is nothing to convert, or a batch norm cannot be converted: its path and the reason are
             named, and the model is left as it was.
     """
-    for name in ("eps", "momentum", "affine", "affine_init", "activation", "device", "dtype"):
-        if name in options:
-            raise ValueError(f"{name} is taken from each batch norm, so convert_batch_norm does not take it")
+    reading = find_reading(reading)
+    random = reading.component_init == "random" and components > 1
     found = {
         path: module
         for path, module in model.named_modules(remove_duplicate=False)
@@ -81,12 +83,14 @@ def convert_batch_norm(
     if not found:
         raise ValueError(f"model must have a batch norm to convert, got none in {type(model).__name__}")
     for path, module in found.items():
-        reason = _obstacle(module)
+        reason = _obstacle(module, random=random)
         if reason:
             raise ValueError(f"cannot convert {path or 'the model'} ({type(module).__name__}): {reason}")
 
     # A module that stands in two places is converted once and stays shared.
-    replacements = {module: _convert(module, components, options) for module in dict.fromkeys(found.values())}
+    replacements = {
+        module: _convert(module, components, reading, synchronize) for module in dict.fromkeys(found.values())
+    }
     for path, module in found.items():
         if not path:
             return replacements[module]
@@ -126,7 +130,7 @@ def _is_timm_act(module: nn.Module) -> bool:
     )
 
 
-def _obstacle(module: _BatchNorm) -> str | None:
+def _obstacle(module: _BatchNorm, *, random: bool) -> str | None:
     """Why a batch norm cannot be converted, or None."""
     plain = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
     if isinstance(module, nn.modules.lazy.LazyModuleMixin):
@@ -137,24 +141,30 @@ def _obstacle(module: _BatchNorm) -> str | None:
         return "it tracks no running statistics, which the mixture needs"
     if _has_hooks(module):
         return "it has hooks, which would be lost; remove them before and put them back after"
+    if random and not module.affine:
+        return (
+            "it has no affine parameters, without which components that start at random change what it computes; "
+            "use a reading with component_init='equal', or exclude it with select"
+        )
     return None
 
 
-def _convert(old: _BatchNorm, components: int, options: dict[str, Any]) -> CompoundBatchNorm:
+def _convert(old: _BatchNorm, components: int, reading: Reading, synchronize: bool) -> CompoundBatchNorm:
     """The compound batch norm that computes what `old` does."""
     # _obstacle has let pass only what has these.
     assert isinstance(old.running_mean, Tensor)
     assert isinstance(old.running_var, Tensor)
-    arguments = {
-        **options,
+    arguments: dict[str, Any] = {
+        "reading": reading,
+        "synchronize": synchronize,
         "eps": old.eps,
-        "momentum": old.momentum,
+        "momentum": old.momentum if reading.momentum is None else reading.momentum,
         "affine": old.affine,
         "device": old.running_mean.device,
         "dtype": old.running_mean.dtype,
     }
     if isinstance(old, nn.SyncBatchNorm):
-        arguments.setdefault("process_group", old.process_group)
+        arguments["process_group"] = old.process_group
     new: CompoundBatchNorm
     if _is_timm_act(old):
         inner = {"drop": old.get_submodule("drop"), "act": old.get_submodule("act")}
@@ -181,6 +191,4 @@ def _convert(old: _BatchNorm, components: int, options: dict[str, Any]) -> Compo
             new.bias.copy_(old.bias + old.weight * spread)
             new.weight.requires_grad_(old.weight.requires_grad)
             new.bias.requires_grad_(old.bias.requires_grad)
-        elif spread.any():
-            raise ValueError("component_init='random' needs affine parameters to keep the function")
     return new.train(old.training)

@@ -5,7 +5,7 @@
 - wherever all A_j = A and all B_j = B, since Σ_j w_ij = 1: models that were converted and never trained, and layers
   that were frozen;
 - wherever all components have the same mean and variance, for then w_ij = τ_j, and A = Σ_j τ_j A_j, B = Σ_j τ_j B_j:
-  layers whose components never parted, which may have learnt different affine sets on the split path.
+  layers whose components never separated, which may have learnt different affine sets on the split path.
 
 There a plain batch norm is the same function at less cost, which torch's own tools can go on to fold into the
 convolution before it (`torch.fx.experimental.optimization.fuse`).
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from longtail.nn.compound_batch_norm import CompoundBatchNorm, CompoundBatchNorm1d, CompoundBatchNorm3d
 from longtail.nn.convert import CompoundBatchNormAct2d, CompoundBatchNormNd
-from longtail.nn.fit import has_equal_components
 
 _logger = logging.getLogger(__name__)
 
@@ -63,6 +62,11 @@ def fold_batch_norm(model: nn.Module) -> nn.Module:
         setattr(model.get_submodule(parent), name, replacements[module])
     _logger.info("folded %d of %d compound batch norms", len(replacements), len(set(found.values())))
     return model
+
+
+def has_equal_components(layer: CompoundBatchNorm) -> bool:
+    """Whether all components have the same statistics, to the bit: no input is nearer to one than to another."""
+    return all(bool((values == values[0]).all()) for values in (layer.running_mean, layer.running_var))
 
 
 def _is_one_map(module: CompoundBatchNorm) -> bool:

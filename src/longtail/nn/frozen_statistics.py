@@ -1,7 +1,7 @@
 """The context in which batch norms in training mode normalise as always, but leave their running statistics alone.
 
 For a pass through the network that should not count: a teacher's view, a probe. It is not `eval()`: what
-normalises is still what training mode says, the batch's moments or, with `statistics="running"`, the buffers.
+normalises is still what training mode says, the batch's moments or whatever the reading has in their place.
 """
 
 from collections.abc import Iterator

@@ -2,33 +2,31 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from longtail.nn.compound_batch_norm import CompoundBatchNorm
+from longtail.nn.readings import GroupScheme
 
-GroupScheme = Literal["contiguous", "interleaved"]
 
-
-def class_groups(num_classes: int, components: int, scheme: GroupScheme = "contiguous") -> Tensor:
+def class_groups(num_classes: int, components: int, scheme: GroupScheme = "interleaved") -> Tensor:
     """Cut the classes into as many groups as there are components, as equal as can be.
 
     Args:
         num_classes: K.
         components: M; with fewer classes than components, the last components get no class.
-        scheme: "contiguous" cuts the class indices into runs ("according to their serial numbers", the paper says),
-            which in a long-tailed benchmark sorts classes by size; "interleaved" deals them out in turn.
+        scheme: "interleaved" deals the classes out in turn; "contiguous" cuts their indices into runs ("according to
+            their serial numbers", the paper says), which in a long-tailed benchmark puts the rarest ones together.
 
     Returns:
         The group of each class, (K,), int64.
 
     Example:
         >>> class_groups(10, 4)
-        tensor([0, 0, 0, 1, 1, 2, 2, 2, 3, 3])
-        >>> class_groups(10, 4, "interleaved")
         tensor([0, 1, 2, 3, 0, 1, 2, 3, 0, 1])
+        >>> class_groups(10, 4, "contiguous")
+        tensor([0, 0, 0, 1, 1, 2, 2, 2, 3, 3])
     """
     for name, value in (("num_classes", num_classes), ("components", components)):
         if value < 1:

@@ -1,7 +1,7 @@
-"""Carry a plan out: run after run, each an ordinary run that goes on where it stopped.
+"""Carry out a plan, one run after another; each is an ordinary run that resumes where it stopped.
 
-A finished run is not repeated. A run that fails leaves `failed.json` in its folder and the others go on; the next time
-it is tried again, from its last checkpoint. A request to stop ends all of it, to be gone on with by the same command.
+A finished run is not repeated. A run that fails leaves `failed.json` in its folder and the others go on; the next
+command tries it again, from its last checkpoint. A request to stop ends everything, and the same command resumes it.
 """
 
 import json
@@ -21,7 +21,7 @@ _FAILED = "failed.json"
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a run came to no end: the exit code of `longtail train`, and its first line."""
+    """Why a run failed: the exit code of `longtail train`, and the first line of its error."""
 
     exit_code: int
     message: str
@@ -34,16 +34,16 @@ def carry_out(
     callback: Callable[[PlannedRun], Callback],
     after_each: Callable[[], None],
 ) -> None:
-    """Do what is left of the plan.
+    """Carry out the runs that are not finished.
 
     Args:
         plan: the runs.
-        skip: whether to leave a run alone, because its data is missing.
-        callback: makes who is told what happens in a run.
-        after_each: called whenever a run has ended, well or not.
+        skip: whether to skip a run, because its data is missing.
+        callback: makes the callback of a run.
+        after_each: called whenever a run has ended, whether it finished or failed.
 
     Raises:
-        StoppedError: a signal came; everything is saved.
+        StoppedError: a signal arrived; everything is saved.
     """
     for run in plan.runs:
         if RunFolder(run.folder).is_finished or skip(run):
@@ -53,7 +53,7 @@ def carry_out(
             train(run.config, out=run.folder, resume=True, callback=callback(run))
         except StoppedError as error:
             raise StoppedError(
-                error.reason, error.what, f"saved in {run.folder}", "the same command goes on"
+                error.reason, error.what, f"saved in {run.folder}", "run the same command again to resume"
             ) from error
         except LongtailError as error:
             _write_failure(run.folder, Failure(error.exit_code, error.what))
@@ -61,7 +61,7 @@ def carry_out(
 
 
 def read_failure(folder: Path) -> Failure | None:
-    """Why the last attempt at a run failed; None if it did not."""
+    """Why the last attempt at a run failed; None if it did not fail."""
     try:
         return Failure(**json.loads((folder / _FAILED).read_text(encoding="utf-8")))
     except (FileNotFoundError, NotADirectoryError):

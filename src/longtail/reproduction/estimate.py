@@ -1,17 +1,18 @@
-"""How long a plan will take on this device, from a few real steps of each kind of run, and what of it is done already.
+"""How long a plan will take on this device, from a few real steps of each kind of run.
 
-Runs are of one kind if they have the same network, method, batches and shape of images, whatever the number of images
-and the seed. Data that is not there has no estimate, and its runs are not started.
+Runs are of one kind if they have the same network, method, batch size and image shape, whatever the number of images
+and the seed. A run whose data is missing has no estimate and is not started.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from longtail._errors import DataError, LongtailError, UsageError
+from longtail._errors import DataError, LongtailError, UsageError, counted
 from longtail.data import LongTailData
 from longtail.evaluation import read_metrics
 from longtail.reproduction.plan import Plan, PlannedRun
-from longtail.training.build import find_method, open_data
+from longtail.training.build import open_data
+from longtail.training.build_method import find_method
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.write import RunFolder
 from longtail.training.speed import Speed, measure_speed
@@ -23,7 +24,7 @@ class Estimates:
     """Opens data and measures speeds, each once.
 
     Args:
-        say: is told what is being measured.
+        say: called with what is being measured.
     """
 
     say: Callable[[str], None] = lambda _: None
@@ -31,12 +32,12 @@ class Estimates:
     _speeds: dict[str, Speed | None] = field(default_factory=dict)
 
     def missing(self, run: PlannedRun) -> DataError | None:
-        """Why the data of a run is not there; None if it is."""
+        """Why the data of a run is missing; None if it is there."""
         found = self._open(run.config)
         return found if isinstance(found, DataError) else None
 
     def seconds(self, run: PlannedRun) -> float | None:
-        """What is left of a run, 0 if it is finished; None if that cannot be known."""
+        """The time that is left of a run, 0 if it is finished; None if it is unknown."""
         if RunFolder(run.folder).is_finished:
             return 0.0
         data = self._open(run.config)
@@ -51,7 +52,7 @@ class Estimates:
             try:
                 self._data[config.data] = open_data(config)
             except DataError as error:
-                # What may be fetched or bought is skipped; what is broken or misspelt is not.
+                # Data that could be fetched is skipped; data that is broken or misspelt is an error.
                 if error.code != "not-fetched":
                     raise
                 self._data[config.data] = error
@@ -63,7 +64,7 @@ class Estimates:
         if kind not in self._speeds:
             self.say(f"timing {config.model.name}, {describe_method(config)}, on {config.data}")
             find_method(config)
-            # Weights do not change the speed, and are not fetched for it.
+            # Pretrained weights do not change the speed, so they are not fetched for it.
             plain = replace(config, model=replace(config.model, pretrained=False))
             try:
                 self._speeds[kind] = measure_speed(plain, data)
@@ -71,13 +72,13 @@ class Estimates:
                 raise
             except StoppedError as error:
                 raise StoppedError(error.reason, "stopped before the first run") from error
-            except LongtailError:  # too large, or it diverges: the run itself will say so
+            except LongtailError:  # out of memory, or diverged: the run itself will report it
                 self._speeds[kind] = None
         return self._speeds[kind]
 
 
 def share_done(run: PlannedRun) -> float:
-    """Which part of its epochs an unfinished run has behind it."""
+    """The share of its epochs that an unfinished run has done."""
     try:
         return min(1.0, len(read_metrics(run.folder / "metrics.csv")) / run.config.epochs)
     except (FileNotFoundError, ValueError):
@@ -85,18 +86,18 @@ def share_done(run: PlannedRun) -> float:
 
 
 def total_seconds(plan: Plan, estimates: Estimates) -> tuple[float, int]:
-    """The time for all runs of the plan, and how many of them are not in it because it is not known."""
+    """The time for all runs of the plan, and the number of runs whose time is unknown and not included."""
     times = [estimates.seconds(run) for run in plan.runs]
     return sum(time for time in times if time is not None), sum(time is None for time in times)
 
 
 def describe_method(config: RunConfig) -> str:
-    """A method with its switches and numbers.
+    """A method with its arguments.
 
     Example:
         >>> from longtail.training.run_config import build_config
-        >>> describe_method(build_config({"method": {"name": "compound_bn", "split": False, "components": 2}}))
-        'compound_bn (components=2)'
+        >>> describe_method(build_config({"method": {"name": "compound_bn", "row": "cbn", "components": 2}}))
+        'compound_bn (row=cbn, components=2)'
     """
     parts = [
         name if value is True else f"{name}={value}"
@@ -107,7 +108,7 @@ def describe_method(config: RunConfig) -> str:
 
 
 def in_words(seconds: float | None) -> str:
-    """A duration as people say it.
+    """A duration in words.
 
     Example:
         >>> [in_words(time) for time in (0.0, 12.3, 200, 9000, 400_000, None)]
@@ -124,7 +125,7 @@ def in_words(seconds: float | None) -> str:
 
 
 def settings_in_words(configs: Sequence[RunConfig]) -> list[str]:
-    """Each way in which the runs are made, one line each."""
+    """The distinct settings of the runs, one line each."""
     return list(dict.fromkeys(_in_words(config) for config in configs))
 
 
@@ -133,6 +134,6 @@ def _in_words(config: RunConfig) -> str:
     optim = config.optim
     return (
         f"{config.model.name}{', pretrained' if config.model.pretrained else ''}, "
-        f"{f'images of {size} x {size}' if size else 'images at full size'}, {config.epochs} epochs, "
+        f"{f'images of {size} x {size}' if size else 'images at full size'}, {counted(config.epochs, 'epoch')}, "
         f"batches of {config.batch_size}, {optim.name}, learning rate {optim.lr:g}, weight decay {optim.weight_decay:g}"
     )

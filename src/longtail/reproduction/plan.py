@@ -1,11 +1,11 @@
 """From a table to ordinary runs: settings, folders, and the `longtail train` command of each.
 
-Layers, the upper ones first: what the user gave, `quick` of the table with that budget, the row's settings, the recipe
-of its data set. `LONGTAIL_*` variables stay out of it, since a reproduction must not depend on them. Every run is on
-one device.
+Settings come, highest priority first, from the user, from `quick` of the table with that budget, from the row, and from
+the recipe of its data set. `LONGTAIL_*` variables are ignored, since a reproduction must not depend on them. Every run
+uses one device.
 
 Rows that become the same run, as all columns of a table do with `--data digits-lt`, are run once, as the first of
-them. The paper's number stands beside a row only while it is run on the paper's data set.
+them. The paper's number is shown only for a run on the paper's data set.
 """
 
 import dataclasses
@@ -20,9 +20,16 @@ import yaml
 
 from longtail._errors import UsageError
 from longtail.reproduction.tables import Entry, Table
-from longtail.training.layering import merge, parse_override, resolve, without_none
-from longtail.training.resuming import check_settings, read_config
 from longtail.training.run_config import RunConfig, build_config
+from longtail.training.settings import (
+    Settings,
+    check_settings,
+    layer_settings,
+    merge,
+    parse_override,
+    read_config,
+    without_none,
+)
 
 BUDGETS = ("quick", "paper")
 SEEDS = {"quick": (0,), "paper": (0, 1, 2)}
@@ -30,7 +37,7 @@ SEEDS = {"quick": (0,), "paper": (0, 1, 2)}
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run: its seed, its settings, and the folder that it goes to."""
+    """One run: its seed, its settings and its folder."""
 
     seed: int
     config: RunConfig
@@ -39,7 +46,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class PlannedEntry:
-    """An entry of the table with its runs, one a seed; none for a method of another paper."""
+    """An entry of the table with its runs, one per seed; none for a method of another paper."""
 
     entry: Entry
     runs: tuple[PlannedRun, ...] = ()
@@ -52,10 +59,10 @@ class Plan:
     Args:
         table: what is reproduced.
         budget: "quick" or "paper".
-        seeds: of each entry's runs.
-        out: the folder of all of them.
+        seeds: the seeds of each entry's runs.
+        out: the folder of all runs.
         entries: in the order of the table.
-        remarks: what was changed against the table.
+        remarks: how the plan differs from the table.
     """
 
     table: Table
@@ -67,7 +74,7 @@ class Plan:
 
     @property
     def runs(self) -> list[PlannedRun]:
-        """All of them, in order."""
+        """All runs, in order."""
         return [run for planned in self.entries for run in planned.runs]
 
 
@@ -82,16 +89,16 @@ def make_plan(
     flags: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> Plan:
-    """Choose rows and settle the settings of each run.
+    """Choose rows and resolve the settings of each run.
 
     Args:
         table: what to reproduce.
         budget: "paper", or "quick", for a CPU.
-        seeds: of each row's runs; the budget's if there are none.
+        seeds: the seeds of each row's runs; defaults to the budget's.
         out: the folder of all runs.
-        rows: patterns of rows, data sets, sources or keys; all rows if there are none.
-        reading: of compound_bn in every row, also as the base of another method; its default if None.
-        flags: nested settings for every run; None stands for not given.
+        rows: patterns of rows, data sets, sources or keys; defaults to all rows.
+        reading: the reading of compound_bn in every row, also as the base of another method; defaults to the method's.
+        flags: nested settings for every run; None means not given.
         overrides: `key=value` texts for every run.
     """
     if budget not in BUDGETS:
@@ -117,22 +124,24 @@ def make_plan(
         known |= names
     remarks = []
     if len(planned) < len(chosen):
-        remarks.append(f"{len(chosen) - len(planned)} rows are the same run as another here, and are left out")
+        repeated = len(chosen) - len(planned)
+        same = "row is the same run as another and is" if repeated == 1 else "rows are the same runs as others and are"
+        remarks.append(f"{repeated} {same} left out")
     if chosen and not any(entry.data == given.get("data", entry.data) for entry in _choose(table, rows)):
-        remarks.append(f"on {given['data']}, which the paper does not use here: there is no number to compare with")
+        remarks.append(f"the paper has no numbers on {given['data']} to compare with")
     return Plan(table, budget, seeds, out, tuple(planned), tuple(remarks))
 
 
 _INSTEAD = {
-    "seed": "use --seeds, such as --seeds 0 1 2",
-    "devices": "each run takes one device; start the commands of --dry-run with torchrun to use more",
+    "seed": "use --seeds, for example --seeds 0 1 2",
+    "devices": "each run uses one device; to use more, start the commands that --dry-run prints with torchrun",
 }
 
 
 def command_of(run: PlannedRun) -> str:
-    """The `longtail train` that makes the same run."""
+    """The `longtail train` command of the same run."""
     config = run.config.as_dict()
-    recipe = build_config(resolve({"data": config["data"], "method": config["method"]["name"]}, environment={}))
+    recipe = build_config(layer_settings({"data": config["data"], "method": config["method"]["name"]}, environment={}))
     arguments = ["longtail", "train", config["data"], "--out", str(run.folder), "--resume", "auto"]
     for key, value in _differences(recipe.as_dict(), config):
         if key == "method.name":
@@ -144,19 +153,26 @@ def command_of(run: PlannedRun) -> str:
 
 
 def check_folders(plan: Plan) -> None:
-    """Refuse folders that hold runs of other settings, whose numbers would be taken for those of this table."""
+    """Refuse folders that hold runs with other settings, whose numbers do not belong in this table."""
     for run in plan.runs:
         if not (run.folder / "config.yaml").is_file():
             continue
+        there = build_config(read_config(run.folder), str(run.folder)).as_dict()
         try:
-            check_settings(build_config(read_config(run.folder), str(run.folder)).as_dict(), run.config.as_dict())
+            check_settings(there, _with_resolved(run.config.as_dict(), there))
         except UsageError as error:
             difference = error.what.removeprefix("a resumed run cannot change ")
             raise UsageError(
                 f"{run.folder} holds a run with other settings: {difference}",
-                "its number would stand in a table that it does not belong to",
-                "choose another --out, or the flags that it was made with",
+                "its numbers do not belong in this table",
+                "choose another --out, or use the flags of that run",
             ) from error
+
+
+def _with_resolved(asked: Settings, there: Settings) -> Settings:
+    """The settings asked for, where they leave something open with what a run has resolved it to."""
+    left_open = {name: there[name] for name, value in asked.items() if value in (None, "auto")}
+    return merge({"method": there["method"]}, asked) | left_open
 
 
 def _choose(table: Table, rows: Sequence[str]) -> list[Entry]:
@@ -172,7 +188,7 @@ def _choose(table: Table, rows: Sequence[str]) -> list[Entry]:
 
 
 def _on(entries: list[Entry], data: str | None) -> list[Entry]:
-    """The entries on `data`; if there are none, those that are run, moved to it, of which the paper says nothing."""
+    """The entries on `data`; if there are none, those that we run, moved to `data` without the paper's numbers."""
     if data is None:
         return entries
     there = [entry for entry in entries if entry.data == data]
@@ -186,7 +202,7 @@ def _on(entries: list[Entry], data: str | None) -> list[Entry]:
 def _plan_run(entry: Entry, seed: int, budget: str, out: Path, given: Mapping[str, Any]) -> PlannedRun:
     settings = merge(entry.settings or {}, entry.quick if budget == "quick" else {})
     settings = merge(settings, {"data": entry.data, "seed": seed, "devices": 1})
-    config = build_config(resolve(merge(settings, given), environment={}, budget=budget))
+    config = build_config(layer_settings(merge(settings, given), environment={}, budget=budget))
     return PlannedRun(seed, config, out / _as_name(entry.data) / _as_name(entry.row) / f"seed-{seed}")
 
 
@@ -198,7 +214,7 @@ def compound_settings(config: RunConfig) -> dict[str, Any] | None:
 
 
 def _read_as(run: PlannedRun, reading: str) -> PlannedRun:
-    """The run with its compound_bn, if it has one, read in this way."""
+    """The run with this reading of compound_bn, if it has one."""
     settings = compound_settings(run.config)
     if settings is None:
         return run
@@ -208,12 +224,12 @@ def _read_as(run: PlannedRun, reading: str) -> PlannedRun:
 
 
 def _as_name(text: str) -> str:
-    """As the name of a folder."""
+    """A text as the name of a folder."""
     return re.sub(r"[^\w.+-]+", "-", text).strip("-") or "data"
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """What `new` has otherwise than `old`, by dotted key; a method's arguments that are mappings stay whole."""
+    """The settings of `new` that differ from `old`, by dotted key; mappings among a method's arguments stay whole."""
     found: list[tuple[str, Any]] = []
     for name, value in new.items():
         before = old.get(name)

@@ -1,6 +1,6 @@
-"""What the runs of a plan found, from their folders alone: accuracies on the test images after the last epoch.
+"""The results of a plan, from the folders of its runs: accuracies on the test images after the last epoch.
 
-    top1 = share of the test images that are classified right
+    top1 = share of the test images that are classified correctly
     many, medium, few = mean recall over the classes of the group
 
 in percent, as the paper reports them; then mean and sample standard deviation over the seeds.
@@ -26,7 +26,7 @@ State = Literal["finished", "failed", "not finished", "not started"]
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """One run: how far it came, and its accuracies if it is finished."""
+    """One run: its state, and its accuracies if it is finished."""
 
     run: PlannedRun
     state: State
@@ -59,13 +59,13 @@ class Summary:
 
     @property
     def difference(self) -> float | None:
-        """Ours less the paper's."""
+        """Ours minus the paper's."""
         return None if self.mean is None or self.paper is None else self.mean - self.paper
 
 
 @dataclass(frozen=True)
 class EntryOutcome:
-    """One row on one data set: its runs, its numbers by metric, and what it needs that is not there."""
+    """One row on one data set: its runs, its numbers by metric, and the data that it needs, if that is missing."""
 
     entry: Entry
     runs: tuple[RunOutcome, ...]
@@ -74,7 +74,7 @@ class EntryOutcome:
 
     @property
     def remark(self) -> str:
-        """Why there is no number, or not that of all seeds."""
+        """Why there is no number, or why seeds are missing from it."""
         failed = [run for run in self.runs if run.state == "failed"]
         if failed:
             return f"failed: {failed[0].message}"
@@ -87,13 +87,13 @@ def read_outcome(plan: Plan, needs: Mapping[str, str] | None = None) -> list[Ent
 
     Args:
         plan: the runs.
-        needs: what to say of data sets that are not there, by name.
+        needs: a remark for each missing data set, by name.
     """
     return [_read_entry(planned, (needs or {}).get(planned.entry.data, "")) for planned in plan.entries]
 
 
 def exit_code(outcomes: list[EntryOutcome]) -> int:
-    """That of the first run that failed, or 0."""
+    """The exit code of the first run that failed, or 0."""
     return next((run.exit_code for found in outcomes for run in found.runs if run.state == "failed"), 0)
 
 

@@ -3,7 +3,7 @@
 A file has parts, one for each table or figure of the paper that it covers; a part has data sets, metrics, and rows with
 the paper's numbers in the order of the source: data set by data set, metric by metric, null where the paper has none. A
 row without settings is a method of another paper, which is not run. `settings` are what `longtail train` takes, above
-the recipe; `quick` goes on top with that budget. A note stands with the rows and data sets that match its patterns.
+the recipe; with the quick budget, `quick` goes on top. A note is for the rows and data sets that match its patterns.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from longtail._errors import UsageError
-from longtail.training.layering import merge
+from longtail.training.settings import merge
 
 Settings = Mapping[str, Any]
 
@@ -26,15 +26,15 @@ class Entry:
     """One row of a table on one data set.
 
     Args:
-        row: a short name of the row, such as `cbn`.
-        name: what the paper calls it.
+        row: short name of the row, such as `cbn`.
+        name: its name in the paper.
         data: the data set, as `longtail train` takes it.
-        source: where in the paper its numbers stand, such as `table 2`.
+        source: the place of its numbers in the paper, such as `table 2`.
         paper: accuracies in percent by metric; None where the paper has none.
-        settings: of our run; None for a method that we do not run.
+        settings: settings of our run; None for a method that we do not run.
         quick: further settings with the quick budget.
-        notes: what must be said beside it.
-        decimals: how many the source prints.
+        notes: footnotes.
+        decimals: number of decimals in the source.
     """
 
     row: str
@@ -49,11 +49,11 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """`row@data`, which no two entries of a source share."""
+        """`row@data`, unique within a source."""
         return f"{self.row}@{self.data}"
 
     def matches(self, pattern: str) -> bool:
-        """Whether a pattern names its row, its data set, its source or its key."""
+        """Whether a pattern matches its row, its data set, its source or its key."""
         return any(fnmatch.fnmatchcase(name, pattern) for name in (self.row, self.data, self.source, self.key))
 
 
@@ -67,7 +67,7 @@ class Table:
 
     @property
     def sources(self) -> list[str]:
-        """Which tables and figures of the paper."""
+        """The tables and figures of the paper that it covers."""
         return list(dict.fromkeys(entry.source for entry in self.entries))
 
 
@@ -86,9 +86,9 @@ def load_table(name: str) -> Table:
     if name not in list_tables():
         near = difflib.get_close_matches(name, list_tables(), n=1)
         raise UsageError(
-            f"{name} is no table of the paper",
+            f"there is no table {name!r}",
             f"the names are {', '.join(list_tables())}",
-            f"did you mean {near[0]}?" if near else "`longtail reproduce` says what each of them is",
+            f"did you mean {near[0]}?" if near else "`longtail reproduce` lists them",
         )
     file = resources.files("longtail.reproduction") / "tables" / f"{name}.yaml"
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -97,7 +97,7 @@ def load_table(name: str) -> Table:
 
 
 def _entries(part: Mapping[str, Any]) -> Iterator[Entry]:
-    """The entries of a part, without those that hold nothing: dashes of methods that are not run."""
+    """The entries of a part, without those of methods that we do not run and that have no number."""
     metrics, notes = part["metrics"], part.get("notes", [])
     for row in part["rows"]:
         numbers = iter(row["paper"])

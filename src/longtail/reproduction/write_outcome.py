@@ -1,4 +1,4 @@
-"""The outcome as text: lines for a terminal, `reproduction.md`, and `reproduction.json` with all there is to it."""
+"""The outcome as text: a table for the terminal, `reproduction.md`, and `reproduction.json` with all details."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ HEADER = ("row", "data", "classes", "paper", "ours", "difference", "seeds", "rem
 
 @dataclass(frozen=True)
 class Page:
-    """What a reader sees: a title, how it was made, the lines of the table, and its footnotes."""
+    """The outcome for readers: a title, how it was made, the lines of the table, and its footnotes."""
 
     title: str
     made: tuple[str, ...]
@@ -28,7 +28,7 @@ class Page:
 
 
 def make_page(plan: Plan, outcomes: Sequence[EntryOutcome]) -> Page:
-    """Lay the outcome out, a line a number."""
+    """Lay out the outcome, one line per number."""
     footnotes = list(dict.fromkeys(note for found in outcomes for note in found.entry.notes))
     lines = []
     for found in outcomes:
@@ -62,24 +62,25 @@ def how_it_was_made(plan: Plan) -> list[str]:
     lines += _readings(plan)
     if plan.budget == "quick":
         lines.append(
-            "a quick budget is no reproduction of the paper's 400 epochs: it shows that the rows run, "
-            "and not what they reach"
+            "the quick budget does not reproduce the paper's 400 epochs: it shows that the rows run, "
+            "not what accuracy they reach"
         )
     return [*lines, *plan.remarks]
 
 
 def _readings(plan: Plan) -> list[str]:
-    """By which readings compound_bn was run; rows of plain batch norm have none."""
+    """The readings that compound_bn was run with; the baseline, plain batch norm, has none."""
     given = [settings for run in plan.runs if (settings := compound_settings(run.config)) is not None]
-    found = {each.get("reading", "measured") for each in given if each.get("compound", True) or each.get("split", True)}
-    said = {
+    found = {each.get("reading", "measured") for each in given if each.get("row") != "baseline"}
+    sentences = {
         "measured": (
-            "compound_bn by the reading `measured`, which departs from the paper (docs/methods.md, and the report of "
-            "each run); --reading paper follows the paper's letter"
+            "compound_bn uses the reading `measured`, which departs from the paper (docs/methods.md and the report of "
+            "each run list how); --reading appendix or --reading text follows the paper"
         ),
-        "paper": "compound_bn by the reading `paper`, the paper's letter",
+        "appendix": "compound_bn uses the reading `appendix`, Algorithm 2 in the paper's appendix",
+        "text": "compound_bn uses the reading `text`, the order of steps in the paper's main text",
     }
-    return [said[reading] for reading in said if reading in found]
+    return [sentence for reading, sentence in sentences.items() if reading in found]
 
 
 def as_markdown(page: Page) -> str:
@@ -91,7 +92,7 @@ def as_markdown(page: Page) -> str:
 
 
 def as_json(plan: Plan, outcomes: Sequence[EntryOutcome]) -> dict[str, Any]:
-    """Everything, for programs."""
+    """All details, for programs."""
     return {
         "format": FORMAT,
         "longtail": __version__,
@@ -147,7 +148,7 @@ def _summary_as_json(summary: Summary) -> dict[str, Any]:
 
 
 def _environment(file: Path) -> Any:
-    """What a run ran with; None where it is not known."""
+    """The env.json of a run; None where it cannot be read."""
     try:
         return json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
     except (OSError, json.JSONDecodeError):

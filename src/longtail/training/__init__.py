@@ -1,4 +1,4 @@
-"""Training runs: the one place that imports Lightning.
+"""Training runs: the one place that imports Fabric.
 
 Names are imported on first use: settings can be read without torch.
 """
@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from longtail.training.callback import Callback
+    from longtail.training.flags import TrainFlags
     from longtail.training.run import Run, load_run, train
     from longtail.training.run_config import ModelConfig, OptimConfig, RunConfig, build_config
 
-__all__ = ["Callback", "ModelConfig", "OptimConfig", "Run", "RunConfig", "build_config", "load_run", "train"]
+__all__ = [
+    "Callback",
+    "ModelConfig",
+    "OptimConfig",
+    "Run",
+    "RunConfig",
+    "TrainFlags",
+    "build_config",
+    "load_run",
+    "train",
+]
 
-_HOME = {"Run": "run", "load_run": "run", "train": "run", "Callback": "callback"}
+_HOME = {"Run": "run", "load_run": "run", "train": "run", "Callback": "callback", "TrainFlags": "flags"}
 
 
 def __getattr__(name: str) -> Any:

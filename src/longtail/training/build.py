@@ -1,34 +1,53 @@
-"""From settings to the parts of a run: data, model, method, loaders."""
+"""From settings to the parts of a run: data, model, method, loaders; and the settings with nothing left open."""
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
-from longtail._errors import UsageError
+from longtail._errors import DataError, UsageError
 from longtail.data import LongTailData, open_dataset
-from longtail.data.check import check_data
+from longtail.data.datasets import DATASETS
 from longtail.data.images import ImageDataset
 from longtail.data.loader import Loader, eval_loader, train_loader
-from longtail.data.open_dataset import take_inventory
+from longtail.data.open_dataset import VAL_FRACTION
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
-from longtail.methods import METHODS, Method
-from longtail.models import create_model
-from longtail.training.optimizer import reseed
-from longtail.training.run_config import RunConfig, check_method_settings
+from longtail.methods import Method
+from longtail.training.build_method import build_method, find_method
+from longtail.training.loggers import check_loggers
+from longtail.training.run_config import RunConfig
+from longtail.training.run_folder.model import load_model
+from longtail.training.run_folder.read import model_folder
+
+# Between the seeds of the samplers of one step, so that two of one kind draw different images.
+_SAMPLER_STRIDE = 1_000_003
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a run works with."""
+    """The parts of a run.
 
+    Args:
+        config: its settings, resolved: whatever a default becomes, they train the same.
+        data: the images.
+        preprocessing: how they are seen.
+        method: with the model in it.
+    """
+
+    config: RunConfig
     data: LongTailData
     preprocessing: Preprocessing
     method: Method
 
 
-def assemble(config: RunConfig, data: LongTailData | None = None) -> Parts:
-    """Open the data (unless it is given) and build model and method; the first weights come from the seed."""
+def build_run(config: RunConfig, data: LongTailData | None = None, *, device: torch.device | str = "cpu") -> Parts:
+    """Open the data (unless it is given) and build model and method; the first weights come from the seed.
+
+    Networks of other runs that the method needs are put on `device`; the model follows when it is trained.
+    """
     if data is None:
         data = open_data(config)
     preprocessing = preprocessing_of(data, config.image_size)
@@ -38,51 +57,38 @@ def assemble(config: RunConfig, data: LongTailData | None = None) -> Parts:
         in_channels=data.in_channels,
         image_size=preprocessing.size,
         pretrained=config.model.pretrained,
+        networks={name: _network_of(config, name, data.classes).to(device) for name in find_method(config).needs},
     )
-    return Parts(data, preprocessing, method)
+    if config.optim.accumulate > 1 and not method.microbatches:
+        raise UsageError(
+            f"optim.accumulate must be 1 for {config.method['name']}, got {config.optim.accumulate}",
+            "its loss compares the images of a whole batch",
+            "use a smaller --batch-size instead",
+        )
+    try:
+        method.plan(config.epochs)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return Parts(_resolved(config, data, preprocessing, method), data, preprocessing, method)
+
+
+def resolve_run(config: RunConfig) -> RunConfig:
+    """The settings with nothing left open; refuses what training would refuse."""
+    check_loggers(config.loggers)
+    return build_run(config).config
 
 
 def open_data(config: RunConfig) -> LongTailData:
-    """Open the data after a look at it, leaving out the files that cannot be read."""
-    lenient = {"allow_empty": config.allow_empty, "ignore_unknown": config.ignore_unknown}
-    report = check_data(take_inventory(config.data, config.root, config.seed, **lenient))
-    data = open_dataset(
+    """Open the data, checked: files that cannot be read are left out."""
+    return open_dataset(
         config.data,
         config.root,
         config.seed,
         val_fraction=config.val_fraction,
-        leave_out=report.unreadable,
-        **lenient,
+        allow_empty=config.allow_empty,
+        ignore_unknown=config.ignore_unknown,
+        check=True,
     )
-    return replace(data, problems=tuple(report.problems))
-
-
-def build_method(
-    config: RunConfig, *, class_counts: list[int], in_channels: int, image_size: int, pretrained: bool | str = False
-) -> Method:
-    """The model and the method around it."""
-    kind = find_method(config)
-    settings = {key: value for key, value in config.method.items() if key != "name"}
-    reseed(config.seed, 0)
-    try:
-        model = create_model(
-            config.model.name, len(class_counts), in_channels=in_channels, pretrained=pretrained, image_size=image_size
-        )
-        method = kind(model, class_counts, **settings)
-        method.check_epochs(config.epochs)
-        return method
-    except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
-        raise UsageError(str(error.args[0] if error.args else error)) from error
-
-
-def find_method(config: RunConfig) -> type[Method]:
-    """The class of the method, once its arguments are seen to be its own."""
-    try:
-        kind = METHODS[config.method["name"]]
-    except KeyError as error:
-        raise UsageError(str(error.args[0]), "", "`longtail list methods` shows all") from error
-    check_method_settings(kind, config.method, "the run's settings")
-    return kind
 
 
 def workers_for(config: RunConfig, images: ImageDataset) -> int:
@@ -94,32 +100,71 @@ def workers_for(config: RunConfig, images: ImageDataset) -> int:
     return 0 if in_memory and len(images) < 5000 else spare
 
 
-def training_loader(config: RunConfig, parts: Parts, *, sampler: str, rank: int, world_size: int) -> Loader:
-    """Batches to train on, with the views and the sampler that the method asks for."""
-    size = min(config.batch_size, len(parts.data.train) // world_size * world_size)
+def training_loader(parts: Parts, number: int = 0, *, rank: int = 0, world_size: int = 1) -> Loader:
+    """Batches to train on from the method's sampler `number`."""
+    config, images = parts.config, parts.data.train
     return train_loader(
-        parts.data.train,
-        parts.preprocessing,
-        batch_size=size,
-        views=parts.method.views,
-        sampler=sampler,
-        seed=config.seed,
-        epochs=config.epochs,
-        workers=workers_for(config, parts.data.train),
-        rank=rank,
-        world_size=world_size,
-        pin_memory=torch.cuda.is_available(),
-    )
-
-
-def evaluation_loader(config: RunConfig, parts: Parts, images: ImageDataset, *, rank: int, world_size: int) -> Loader:
-    """Batches to evaluate on, each image once over all ranks."""
-    return eval_loader(
         images,
         parts.preprocessing,
-        batch_size=max(config.batch_size, 4 * world_size) // world_size * world_size,
+        batch_size=min(config.batch_size, len(images) // world_size * world_size),
+        views=parts.method.views,
+        sampler=parts.method.samplers[number],
+        seed=config.seed + _SAMPLER_STRIDE * number,
+        epochs=config.epochs,
         workers=workers_for(config, images),
         rank=rank,
         world_size=world_size,
         pin_memory=torch.cuda.is_available(),
     )
+
+
+def evaluation_loader(parts: Parts, images: ImageDataset, *, rank: int = 0, world_size: int = 1) -> Loader:
+    """Batches to evaluate on, each image once over all ranks."""
+    return eval_loader(
+        images,
+        parts.preprocessing,
+        batch_size=max(parts.config.batch_size, 4 * world_size) // world_size * world_size,
+        workers=workers_for(parts.config, images),
+        rank=rank,
+        world_size=world_size,
+        pin_memory=torch.cuda.is_available(),
+    )
+
+
+def _resolved(config: RunConfig, data: LongTailData, preprocessing: Preprocessing, method: Method) -> RunConfig:
+    networks = {name: config.method[name] for name in method.needs}
+    fraction = config.val_fraction
+    if fraction is None:
+        fraction = 0.0 if config.data.partition(":")[0] in DATASETS else VAL_FRACTION
+    precision = config.precision
+    if precision == "auto":
+        precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32"
+    return replace(
+        config,
+        method={"name": config.method["name"], **networks, **method.settings()},
+        val_fraction=fraction,
+        image_size=preprocessing.size,
+        workers=workers_for(config, data.train),
+        precision=precision,
+        eval_every=config.eval_every or max(1, config.epochs // 20),
+    )
+
+
+def _network_of(config: RunConfig, name: str, classes: tuple[str, ...]) -> nn.Module:
+    """The network of the finished run that `method.NAME` names."""
+    run: Any = config.method.get(name)
+    if not isinstance(run, str):
+        raise UsageError(
+            f"method.{name} must name a finished run, got {run!r}",
+            f"{config.method['name']} learns from its network",
+            f"--set method.{name}=runs/NAME",
+        )
+    saved = load_model(model_folder(Path(run)))
+    if saved.classes != classes:
+        raise DataError(
+            f"{run} was trained on other classes than {config.data}",
+            f"method.{name} must answer for the same classes, in the same order",
+            "name a run on the same data",
+            code="other-classes",
+        )
+    return saved.model.requires_grad_(False).eval()

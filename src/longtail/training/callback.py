@@ -1,4 +1,4 @@
-"""Who looks at a run: the loop tells what happens, and a callback shows it. This one shows nothing."""
+"""The callback of a run: the loop tells it what happens. This one does nothing."""
 
 from collections.abc import Mapping
 
@@ -6,10 +6,10 @@ Row = dict[str, float | None]
 
 
 class Callback:
-    """Override what is of interest; called on the first rank alone."""
+    """Override what you need; called on the first rank alone."""
 
     def say(self, message: str) -> None:
-        """A sentence for the user."""
+        """Tell the user a sentence."""
 
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """The training begins, at `epoch` (from 0), with `steps` batches an epoch."""

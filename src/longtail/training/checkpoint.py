@@ -17,7 +17,7 @@ from longtail import __version__
 from longtail._errors import DataError
 from longtail._files import whole_file
 
-FORMAT = 1
+FORMAT = 2
 NAME, PREVIOUS = "last.ckpt", "previous.ckpt"
 
 Checkpoint = dict[str, Any]

@@ -1,6 +1,6 @@
 """Further places for the numbers of each epoch, beside metrics.csv: TensorBoard.
 
-A logger is a `Callback`; `add_loggers` puts those that the settings name behind the run's own.
+A logger is a `Callback`; `add_loggers` adds those that the settings name to the run's own.
 """
 
 import difflib

@@ -1,266 +1,245 @@
 """The training loop: plain, exact, and the same on one device or many.
 
-Lightning's Fabric places the model and the batches, casts precisions and averages gradients over the ranks;
-the loop itself is written out here, because what a run promises lies in it:
+Fabric places the model and the batches, casts precisions and averages gradients over the ranks; the loop itself is
+written out here, because what a run promises lies in it:
 
-- **Exact resuming.** A batch is a function of (seed, epoch, number), torch's generator is seeded from the
-  position before each step, and a checkpoint holds weights, optimiser, position and the sums of the epoch.
-  So a run that was killed and resumed goes through the same states as one that was not.
-- **Stopping between steps.** Signals and the clock only set a flag. After each step all ranks agree on it,
-  save and leave.
-- **Nothing bad is kept.** The loss is looked at before the weights change. If it is no number, the run stops
-  at that step, and the last checkpoint is the one before.
+- **Exact resuming.** A batch is a function of (seed, epoch, number, sampler), torch's generators are seeded from the
+  position before each step, and a checkpoint holds weights, optimiser, position and the sums of the epoch. So a run
+  that was killed and resumed goes through the same states as one that was not.
+- **Stopping between steps.** Signals and the clock only set a flag. After each step all ranks agree on it, save and
+  leave.
+- **Nothing bad is kept.** The loss is checked before the weights change. If it is not finite, the run stops at that
+  step, and the last checkpoint is the one before.
+
+`longtail.methods.base` says which hook of the method is called when.
 """
 
 import math
+import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
-from lightning.fabric import Fabric
+from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from longtail.data.images import ImageDataset
-from longtail.data.loader import Loader
+from longtail.data.splits import SplitName
 from longtail.data.views import Batch
-from longtail.evaluation.confusion_matrix import confusion_matrix, mean_over_support, recall_per_class
 from longtail.methods import Method, MethodOutput
-from longtail.training.build import Parts, evaluation_loader, training_loader, workers_for
+from longtail.nn import frozen_statistics
+from longtail.training.build import Parts, evaluation_loader
 from longtail.training.callback import Callback, Row
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
+from longtail.training.method_record import method_record, record_due
+from longtail.training.metrics_row import metrics_row
 from longtail.training.microbatches import MicroBatches, cut_microbatches
-from longtail.training.mixture import mixture_row, record_due, record_mixture
-from longtail.training.optimizer import build_average, build_optimizer, learning_rate, reseed, set_learning_rate
-from longtail.training.run_config import RunConfig
-from longtail.training.run_folder.write import RunFolder
-from longtail.training.stop_request import (
-    TIME_IS_UP,
-    DivergedError,
-    StoppedError,
-    StopRequest,
-    hear_of_workers_here_alone,
+from longtail.training.optimizer import (
+    ascended,
+    build_average,
+    build_optimizer,
+    learning_rate,
+    reseed,
+    set_learning_rate,
 )
+from longtail.training.predict_logits import predict_logits
+from longtail.training.ranks import Ranks
+from longtail.training.run_folder.write import RunFolder
+from longtail.training.step_batches import StepBatches
+from longtail.training.stop_request import TIME_IS_UP, DivergedError, StoppedError, StopRequest
 
-# Workers that die (killed for their memory, say) are started anew, at most this often in a row.
-_WORKER_LIVES = 3
+# What `reseed` is called for, so that no two purposes draw the same numbers.
+_FORWARD, _PREPARE, _START_EPOCH = 1, 2, 3
 
 
 @dataclass
 class Progress:
-    """Where the training stands, the sums of the epoch under way, and what is known of those before."""
+    """Where the training stands, the sums of the epoch under way, and the results of those before.
+
+    `sums` has `images`, `correct` and, weighted by images, `loss` and each part of it. `records` are the method's
+    diagnostics, a line of JSON each.
+    """
 
     epoch: int = 0
     batch: int = 0
     step: int = 0
-    loss_sum: float = 0.0
-    correct: int = 0
-    images: int = 0
+    sums: dict[str, float] = field(default_factory=dict)
     rows: list[Row] = field(default_factory=list)
-    mixtures: list[str] = field(default_factory=list)
+    records: list[str] = field(default_factory=list)
 
 
 class TrainingLoop:
     """One training, from the first or from any later step to the last.
 
     Args:
-        config: the settings.
-        parts: data and method.
+        parts: settings, data and method.
         folder: where checkpoints and metrics go.
         fabric: launched.
         callback: is told what happens, on the first rank.
     """
 
-    def __init__(self, config: RunConfig, parts: Parts, folder: RunFolder, fabric: Fabric, callback: Callback) -> None:
-        self.config, self.parts, self.folder, self.fabric, self.callback = config, parts, folder, fabric, callback
+    def __init__(self, parts: Parts, folder: RunFolder, fabric: Fabric, callback: Callback) -> None:
+        self.parts, self.folder, self.fabric, self.callback = parts, folder, fabric, callback
+        self.config, self.ranks = parts.config, Ranks(fabric)
         self.progress = Progress()
         self.method: Method = parts.method
-        if config.compile:
+        if self.config.compile:
             self.method.model.compile()
-        self._pieces = MicroBatches(config, folder.path, fabric, self._say)
-        optimizer = build_optimizer(self.method, config.optim)
+        self._microbatches = MicroBatches(self.config, folder.path, fabric, self._say, allowed=self.method.microbatches)
+        self._batches = StepBatches(parts, self.ranks, self._say)
+        optimizer = build_optimizer(self.method, self.config.optim)
         self._module, self._optimizer = fabric.setup(self.method, optimizer)
-        self._average = build_average(self.method.model, config.optim.ema)
+        self._average = build_average(self.method.model, self.config.optim.ema)
         self._saved_at = time.monotonic()
-        self._kept: tuple[str, Loader] | None = None
+        self._predicted: dict[SplitName, NDArray[np.float32]] = {}
 
     def run(self) -> None:
         """Train to the end, or raise `StoppedError`, `DivergedError` or `MemoryFullError`."""
         try:
             self._run()
         finally:
-            # Its workers with it: those that wait for the garbage collector may meet it in a worker of another loader.
-            self._kept = None
+            self._batches.close()
 
     def _run(self) -> None:
-        first = True
+        epochs, first = self.config.epochs, self.progress.epoch
         with StopRequest(self.config.max_time) as request:
-            for epoch in range(self.progress.epoch, self.config.epochs):
+            for epoch in range(first, epochs):
                 self._module.train()
-                self.method.set_progress(epoch / self.config.epochs)
-                loader = self._loader()
-                loader.set_epoch(epoch)
-                if first and self._is_first_rank:
-                    self.callback.start(epochs=self.config.epochs, steps=len(loader), epoch=epoch)
-                first = False
-                for batch in self._batches(loader):
-                    self._one_step(batch, steps=len(loader))
+                self.method.set_progress(epoch / epochs)
+                if self.progress.batch == 0:
+                    reseed(self.config.seed, _START_EPOCH, epoch, self.ranks.rank)
+                    self.method.start_epoch(_TrainingImages(self))
+                    self._module.train()
+                steps = self._batches.steps()
+                if epoch == first and self.ranks.is_first:
+                    self.callback.start(epochs=epochs, steps=steps, epoch=epoch)
+                for batches in self._batches.of_epoch(epoch, lambda: self.progress.batch):
+                    self._one_step(batches, steps=steps)
                     self._stop_if_asked(request)
                     self._save_if_due()
                 self._end_epoch()
                 self._stop_if_asked(request, between_epochs=True)
-        if self._is_first_rank:
+        if self.ranks.is_first:
             self.callback.finish()
 
     # Steps
 
-    def _one_step(self, batch: Batch, steps: int) -> None:
+    def _one_step(self, batches: tuple[Batch, ...], steps: int) -> None:
         """One update of the weights."""
-        progress = self.progress
-        # The middle of the step in the whole training: a position, so that nothing depends on the past.
-        position = (progress.epoch + progress.batch / steps) / self.config.epochs
-        lr = learning_rate(
-            self.config.optim, position=self.method.schedule_position(position), epochs=self.config.epochs
-        )
+        progress, config = self.progress, self.config
+        # Of the start of the step: a position, so that nothing depends on the past.
+        done = (progress.epoch + progress.batch / steps) / config.epochs
+        lr = learning_rate(config.optim, progress=done, epochs=config.epochs, stages=self.method.stages)
+        lr *= self.method.lr_scale
         set_learning_rate(self._optimizer, lr)
-        batch = self.fabric.to_device(batch)
-        loss, correct = self._pieces.work(lambda: self._backward(batch), undo=self._optimizer.zero_grad)
-        if not self._all_finite(loss):
-            raise DivergedError(
-                f"the loss is {loss} in epoch {progress.epoch + 1}, step {progress.batch + 1}, learning rate {lr:.3g}",
-                f"the last checkpoint, from before it, stays in {self.folder.path}",
-                f"try a smaller learning rate, such as --lr {self.config.optim.lr / 3:.2g}",
-            )
-        if self.config.optim.clip_norm is not None:
-            self.fabric.clip_gradients(self._module, self._optimizer, max_norm=self.config.optim.clip_norm)
+        self._predicted = {}
+        reseed(config.seed, _PREPARE, progress.epoch, progress.batch, self.ranks.rank)
+        batches = self.method.prepare(*self.fabric.to_device(batches))
+        found = self._microbatches.work(lambda: self._gradients(batches), undo=self._optimizer.zero_grad)
+        if not self._all_finite(found["loss"]):
+            raise self._diverged(found["loss"], lr)
+        if config.optim.clip_norm is not None:
+            self.fabric.clip_gradients(self._module, self._optimizer, max_norm=config.optim.clip_norm)
         self._optimizer.step()
         self._optimizer.zero_grad()
+        self.method.after_step()
         if self._average is not None:
             self._average.update_parameters(self.method.model)
-        images = len(batch.target)
-        progress.loss_sum += loss * images
-        progress.correct += correct
-        progress.images += images
+        images = len(batches[0].target)
+        for name, value in found.items():
+            progress.sums[name] = progress.sums.get(name, 0.0) + (value if name == "correct" else value * images)
+        progress.sums["images"] = progress.sums.get("images", 0) + images
         progress.batch += 1
         progress.step += 1
-        if self._is_first_rank:
-            self.callback.step(epoch=progress.epoch, batch=progress.batch, loss=loss, lr=lr, images=images)
+        if self.ranks.is_first:
+            self.callback.step(epoch=progress.epoch, batch=progress.batch, loss=found["loss"], lr=lr, images=images)
 
-    def _backward(self, batch: Batch) -> tuple[float, int]:
-        """The gradient of the batch, piece by piece; its loss and how many predictions were right."""
-        reseed(self.config.seed, 1, self.progress.epoch, self.progress.batch, self.fabric.global_rank)
-        total, correct, images = 0.0, 0, len(batch.target)
-        pieces = cut_microbatches(batch, self._pieces.number)
-        for number, piece in enumerate(pieces, start=1):
-            with self.fabric.no_backward_sync(self._module, enabled=number < len(pieces)):
-                output: MethodOutput = self._module(piece)
-                share = len(piece.target) / images
+    def _gradients(self, batches: tuple[Batch, ...]) -> dict[str, float]:
+        """Leave the gradients of a step in the weights; SAM's are those at the end of its ascent."""
+        found = self._backward(batches)
+        if self.config.optim.sam is not None and self._all_finite(found["loss"]):
+            with ascended(self._optimizer, self.config.optim.sam), frozen_statistics(self.method.model):
+                self._optimizer.zero_grad()
+                self._backward(batches)
+        return found
+
+    def _backward(self, batches: tuple[Batch, ...]) -> dict[str, float]:
+        """The gradient of the batches, one micro-batch after another; means of the loss and its parts, and hits."""
+        reseed(self.config.seed, _FORWARD, self.progress.epoch, self.progress.batch, self.ranks.rank)
+        images = len(batches[0].target)
+        found: dict[str, float] = {"loss": 0.0, "correct": 0.0}
+        cuts = cut_microbatches(batches, self._microbatches.number)
+        for number, cut in enumerate(cuts, start=1):
+            target = cut[0].target
+            share = len(target) / images
+            with self.fabric.no_backward_sync(self._module, enabled=number < len(cuts)):
+                output: MethodOutput = self._module(*cut)
                 self.fabric.backward(output.loss * share)
-            total += float(output.loss.detach()) * share
-            correct += int((output.logits.argmax(1) == piece.target).sum())
-        return total, correct
+            means = {"loss": output.loss, **{f"part/{name}": part for name, part in output.parts.items()}}
+            for name, value in means.items():
+                found[name] = found.get(name, 0.0) + float(value.detach()) * share
+            found["correct"] += int((output.logits.argmax(1) == target).sum())
+        return found
 
     def _all_finite(self, loss: float) -> bool:
-        return not self._any_rank(not math.isfinite(loss))
+        return not self.ranks.any(not math.isfinite(loss))
+
+    def _diverged(self, loss: float, lr: float) -> DivergedError:
+        progress, place = self.progress, self.folder.path
+        return DivergedError(
+            f"the loss is {loss} in epoch {progress.epoch + 1}, step {progress.batch + 1}, learning rate {lr:.3g}",
+            f"the last checkpoint, from before it, stays in {place}"
+            if self.folder.has_checkpoint
+            else "there is no checkpoint yet",
+            f"try a smaller learning rate, such as --lr {self.config.optim.lr / 3:.2g}",
+        )
 
     # Epochs
-
-    def _loader(self, *, anew: bool = False) -> Loader:
-        """The loader of the method's present sampler; kept from epoch to epoch, and its workers with it."""
-        sampler = self.method.sampler
-        if anew or self._kept is None or self._kept[0] != sampler:
-            rank, world_size = self.fabric.global_rank, self.fabric.world_size
-            loader = training_loader(self.config, self.parts, sampler=sampler, rank=rank, world_size=world_size)
-            self._kept = (sampler, loader)
-        return self._kept[1]
-
-    def _batches(self, loader: Loader) -> Iterator[Batch]:
-        """The rest of the epoch's batches; a worker that dies is replaced without losing any."""
-        lives = _WORKER_LIVES
-        while True:
-            start = self.progress.batch
-            loader.load_state_dict(loader.state_dict() | {"epoch": self.progress.epoch, "batch": start})
-            try:
-                for batch in loader:
-                    hear_of_workers_here_alone()
-                    yield batch
-                return
-            except (RuntimeError, OSError, EOFError) as error:  # said by torch, or by a pipe that broke
-                if not workers_for(self.config, self.parts.data.train) or not lives:
-                    raise
-                lives = lives - 1 if self.progress.batch == start else _WORKER_LIVES
-                first_line = str(error).partition("\n")[0] or type(error).__name__
-                self._say(f"a worker died ({first_line}); starting it again")
-                loader = self._loader(anew=True)
 
     def _end_epoch(self) -> None:
         """Evaluate if it is time, write the epoch's line, and save."""
         progress, config = self.progress, self.config
-        loss_sum, correct, images = self._epoch_sums()
+        epoch = progress.epoch + 1
+        sums = self._epoch_sums()
+        images = sums.pop("images")
         row: Row = {
-            "epoch": progress.epoch + 1,
-            "train/loss": loss_sum / images,
-            "train/accuracy": correct / images,
+            "epoch": epoch,
+            "train/loss": sums.pop("loss") / images,
+            "train/accuracy": sums.pop("correct") / images,
+            **{f"train/{name.removeprefix('part/')}": value / images for name, value in sums.items()},
             "lr": self._optimizer.param_groups[0]["lr"],
         }
-        every = config.eval_every or max(1, config.epochs // 20)
-        last = progress.epoch + 1 == config.epochs
-        # Without a validation split the test split is watched; nothing is ever chosen by it.
-        split = "val" if len(self.parts.data.val) else "test"
-        if last or (progress.epoch + 1) % every == 0:
-            row |= self._measure(self.parts.data.val if split == "val" else self.parts.data.test, split)
-            row |= mixture_row(self.evaluated_model)
-            if self._is_first_rank and record_due(progress.epoch + 1, epochs=config.epochs, every=every):
-                model, device = self.evaluated_model, self.fabric.device
-                progress.mixtures += record_mixture(model, self.parts, device, epoch=progress.epoch + 1)
+        if epoch == config.epochs or epoch % self._eval_every == 0:
+            # Without a validation split the test split is watched; nothing is ever chosen by it.
+            split: SplitName = "val" if len(self.parts.data.val) else "test"
+            row |= metrics_row(split, self.predict(split), self.parts.data)
+            row |= self.method.epoch_row()
+            if self.ranks.is_first and record_due(epoch, epochs=config.epochs, every=self._eval_every):
+                progress.records += method_record(self.evaluated_model, self.parts, self.fabric, epoch=epoch)
         progress.rows.append(row)
-        progress.epoch, progress.batch = progress.epoch + 1, 0
-        progress.loss_sum, progress.correct, progress.images = 0.0, 0, 0
-        if self._is_first_rank:
+        progress.epoch, progress.batch, progress.sums = epoch, 0, {}
+        if self.ranks.is_first:
             self.folder.write_metrics(progress.rows)
             self.callback.epoch(row)
         self.save()
 
-    def _measure(self, images: ImageDataset, split: str) -> Row:
-        logits, targets = self.predict(images)
-        confusion = confusion_matrix(targets, logits.argmax(1), len(self.parts.data.classes))
-        recall = recall_per_class(confusion)
-        row: Row = {
-            f"{split}/accuracy": float(np.trace(confusion) / confusion.sum()),
-            f"{split}/balanced": mean_over_support(recall),
-        }
-        for group, classes in self.parts.data.class_counts.groups().items():
-            row[f"{split}/accuracy_{group}"] = mean_over_support(recall[classes])
-        return row
-
-    @torch.no_grad()
-    def predict(self, images: ImageDataset) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The logits of all images, in order and each once, on every rank; and their labels."""
-        rank, world_size = self.fabric.global_rank, self.fabric.world_size
-        loader = evaluation_loader(self.config, self.parts, images, rank=rank, world_size=world_size)
-        loader.set_epoch(0)
-        model = self.evaluated_model
-        model.eval()
-        mine: dict[int, NDArray[np.float32]] = {}
-        for batch in loader:
-            with self.fabric.autocast():
-                logits: Tensor = model(self.fabric.to_device(batch.views[0]))
-            mine |= dict(zip(batch.indices.tolist(), logits.float().cpu().numpy(), strict=True))
-        everybody: list[Any] = [mine]
-        if world_size > 1:
-            everybody = [None] * world_size
-            dist.all_gather_object(everybody, mine)
-        found = {index: row for part in everybody for index, row in part.items()}
-        return np.stack([found[index] for index in range(len(images))]), images.targets
+    def predict(self, split: SplitName) -> NDArray[np.float32]:
+        """The logits of a split by the evaluated model, on every rank; computed once between two steps."""
+        if split not in self._predicted:
+            images = self.parts.data.split(split)
+            self._predicted[split] = predict_logits(self.evaluated_model, images, self.parts, self.fabric)
+        return self._predicted[split]
 
     @property
     def evaluated_model(self) -> nn.Module:
         """The model whose numbers count: the average, if there is one."""
         return self.method.model if self._average is None else self._average.module
+
+    @property
+    def _eval_every(self) -> int:
+        return self.config.eval_every or 1
 
     # State
 
@@ -268,25 +247,23 @@ class TrainingLoop:
         """Write the checkpoint."""
         self._saved_at = time.monotonic()
         state = self.state()
-        if self._is_first_rank:
+        if self.ranks.is_first:
             save_checkpoint(self.folder.path, state)
         self.fabric.barrier()
 
     def state(self) -> Checkpoint:
         """All that the rest of the training depends on."""
         progress = self.progress
-        loss_sum, correct, images = self._epoch_sums()
-        sums = {"loss_sum": loss_sum, "correct": int(correct), "images": int(images)}
         return {
             "classes": list(self.parts.data.classes),
             "config": self.config.as_dict(),
             "progress": {
                 **vars(progress),
-                **sums,
+                "sums": self._epoch_sums(),
                 "rows": [dict(row) for row in progress.rows],
-                "mixtures": list(progress.mixtures),
+                "records": list(progress.records),
             },
-            "pieces": self._pieces.number,
+            "microbatches": self._microbatches.number,
             "method": self.method.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "average": None if self._average is None else self._average.state_dict(),
@@ -296,9 +273,9 @@ class TrainingLoop:
     def load(self, state: Checkpoint) -> None:
         """Go on from `state`."""
         self.progress = Progress(**state["progress"])
-        if not self._is_first_rank:  # the sums are those of all ranks
-            self.progress.loss_sum, self.progress.correct, self.progress.images = 0.0, 0, 0
-        self._pieces.number = max(self._pieces.number, state["pieces"])
+        if not self.ranks.is_first:  # the sums are those of all ranks
+            self.progress.sums = dict.fromkeys(self.progress.sums, 0.0)
+        self._microbatches.number = max(self._microbatches.number, state["microbatches"])
         self.method.load_state_dict(state["method"])
         self._optimizer.load_state_dict(state["optimizer"])
         if self._average is not None:
@@ -308,52 +285,47 @@ class TrainingLoop:
     def _save_if_due(self) -> None:
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes
         due = steps is not None and self.progress.batch % steps == 0
-        if self._any_rank(due or time.monotonic() - self._saved_at > 60 * minutes):
+        if self.ranks.any(due or time.monotonic() - self._saved_at > 60 * minutes):
             self.save()
 
     def _stop_if_asked(self, request: StopRequest, *, between_epochs: bool = False) -> None:
         if between_epochs and self.progress.epoch == self.config.epochs:
             return
-        reason = self._agree(request.reason)
+        reason = self.ranks.agree(request.reason)
         if reason:
             self.save()
-            if self._is_first_rank:
+            if self.ranks.is_first:
                 self.callback.finish()
             place = f"epoch {self.progress.epoch + 1}, step {self.progress.batch}"
             why = "the time is up" if reason == TIME_IS_UP else "asked to stop"
-            raise StoppedError(
-                reason, f"stopped in {place}: {why}", "", f"go on: longtail train --resume {self.folder.path}"
-            )
-
-    # Ranks
-
-    @property
-    def _is_first_rank(self) -> bool:
-        return self.fabric.is_global_zero
+            resume = shlex.join(["longtail", "train", "--resume", str(self.folder.path)])
+            raise StoppedError(reason, f"stopped in {place}: {why}", "", f"go on: {resume}")
 
     def _say(self, message: str) -> None:
-        if self._is_first_rank:
+        if self.ranks.is_first:
             self.folder.log(message)
             self.callback.say(message)
 
-    def _any_rank(self, here: bool) -> bool:
-        return bool(self._agree(int(here)))
+    def _epoch_sums(self) -> dict[str, float]:
+        """The sums of the epoch so far, over all ranks."""
+        names = sorted(self.progress.sums)
+        sums = self.ranks.sum(torch.tensor([self.progress.sums[name] for name in names], dtype=torch.float64))
+        return dict(zip(names, sums.tolist(), strict=True))
 
-    def _agree(self, number: int) -> int:
-        """The number that any rank has if it is not 0; the same on all ranks."""
-        if self.fabric.world_size == 1:
-            return number
-        flag = torch.tensor([number, -number], device=self.fabric.device)
-        dist.all_reduce(flag, dist.ReduceOp.MAX)
-        most, least = int(flag[0]), -int(flag[1])
-        return most or least
 
-    def _epoch_sums(self) -> tuple[float, float, float]:
-        """Losses, right predictions and images of the epoch so far, over all ranks."""
-        progress = self.progress
-        sums = torch.tensor([progress.loss_sum, progress.correct, progress.images], dtype=torch.float64)
-        if self.fabric.world_size > 1:
-            sums = sums.to(self.fabric.device)
-            dist.all_reduce(sums)
-        loss_sum, correct, images = sums.tolist()
-        return loss_sum, correct, images
+class _TrainingImages:
+    """The `EpochData` of a loop."""
+
+    def __init__(self, loop: TrainingLoop) -> None:
+        self._loop = loop
+
+    def batches(self) -> Iterator[Batch]:
+        """This rank's share of the training images."""
+        loop = self._loop
+        images, ranks = loop.parts.data.train, loop.ranks
+        for batch in evaluation_loader(loop.parts, images, rank=ranks.rank, world_size=ranks.size):
+            yield loop.fabric.to_device(batch)
+
+    def sum_over_ranks(self, tensor: Tensor) -> Tensor:
+        """The sum of a tensor over all ranks."""
+        return self._loop.ranks.sum(tensor)

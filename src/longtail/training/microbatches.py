@@ -1,56 +1,66 @@
-"""Work through a batch in smaller pieces when memory is short, and let all ranks agree on how small.
+"""Cut a batch into micro-batches when memory is short, and let all ranks agree on how small they are.
 
-The gradients of the pieces add up to the batch's; batch norms see a piece at a time. `optim.accumulate` is the number
-to begin with. Whoever runs out of memory goes on in twice as many, at most three times in a run:
+The gradients of the micro-batches add up to the batch's; batch norms see one micro-batch at a time. `optim.accumulate`
+is their first number. A run that is out of memory doubles it, at most three times:
 
 - One process tries the step again at once.
-- One of several ranks cannot. The others wait for it within the step, in a sum over all ranks that it will not join.
-  So it leaves a note in the run's folder and exits, and the others exit when they hear of it. At the next start (by
+- One of several ranks cannot: the others wait for it within the step, in a sum over all ranks that it will not join.
+  So it leaves a note in the run's folder and exits, and the others exit when they notice. At the next start (by
   torchrun's `--max-restarts`, by the queue, by hand) the first rank reads the notes and tells the others, and the run
-  goes on from its last checkpoint as if it had had these pieces from there on.
+  goes on from its last checkpoint with that number of micro-batches.
+
+A note is a file `microbatches.RANK` in the run's folder; the notes go when the run is over.
 """
 
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import torch
-from lightning.fabric import Fabric
+from lightning_fabric import Fabric
 
+from longtail._errors import DataError
+from longtail._files import write_text
 from longtail.data.views import Batch
-from longtail.training.memory_notes import note_times, read_notes, write_note
 from longtail.training.run_config import RunConfig
 from longtail.training.stop_request import MemoryFullError
 
-_HALVINGS = 3
+T = TypeVar("T")
+_DOUBLINGS = 3
 _OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+_NOTE = "microbatches."
 
 
 class MicroBatches:
-    """How many pieces a batch of this rank is worked through in.
+    """The number of micro-batches that a batch of this rank is cut into.
 
-    To be made by all ranks together, before any of them can be in a step.
+    All ranks build it together, before any of them can be in a step.
 
     Args:
         config: the settings.
         folder: of the run.
         fabric: launched.
         say: tells the user.
+        allowed: whether the method can be trained in micro-batches.
     """
 
-    def __init__(self, config: RunConfig, folder: Path, fabric: Fabric, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, config: RunConfig, folder: Path, fabric: Fabric, say: Callable[[str], None], *, allowed: bool = True
+    ) -> None:
         self._config, self._folder, self._fabric, self._say = config, folder, fabric, say
         self._old_notes = note_times(folder)
         first, here = config.optim.accumulate, config.batch_size // fabric.world_size
-        # A piece has two images or more, so that nothing comes of cutting further.
-        self._most = min(first << _HALVINGS, max(first, here // 2))
+        # A micro-batch has two images or more, so there is a largest number of them.
+        self._most = min(first << _DOUBLINGS, max(first, here // 2)) if allowed else first
         # One rank reads for all: on a shared disk, others might not see the note yet.
         self.number: int = max(first, fabric.broadcast(read_notes(folder)))
         if self.number > first:
             self._tell()
 
-    def work(self, attempt: Callable[[], tuple[float, int]], undo: Callable[[], None]) -> tuple[float, int]:
-        """Do `attempt`, again in smaller pieces where memory is short; `undo` comes before each further one."""
+    def work(self, attempt: Callable[[], T], undo: Callable[[], None]) -> T:
+        """Do `attempt`, with smaller micro-batches again where memory is short; `undo` comes before each retry."""
         while True:
             try:
                 return attempt()
@@ -75,11 +85,11 @@ class MicroBatches:
         return min(2 * self.number, self._most)
 
     def _tell(self) -> None:
-        self._say(f"out of memory: batches are now worked through in {self.number} pieces")
+        self._say(f"out of memory: each batch is now cut into {self.number} micro-batches")
 
     def _stop(self, who: str) -> MemoryFullError:
         size = self._config.batch_size
-        amount = f"with {size} images a batch{f' in {self.number} pieces' if self.number > 1 else ''}"
+        amount = f"with {size} images a batch{f' in {self.number} micro-batches' if self.number > 1 else ''}"
         what = f"{who} is out of memory {amount}" if who else f"out of memory {amount}"
         if self.number >= self._most:
             return MemoryFullError(
@@ -89,25 +99,67 @@ class MicroBatches:
             )
         return MemoryFullError(
             what,
-            "a rank that the others wait for cannot try again: all must start again, in smaller pieces",
+            "the other ranks wait for this one, so all must start again, with smaller micro-batches",
             how_to_go_on(self._folder, self._next, os.environ),
         )
 
 
-def how_to_go_on(folder: Path, pieces: int, environment: Mapping[str, str]) -> str:
+def how_to_go_on(folder: Path, number: int, environment: Mapping[str, str]) -> str:
     """What starts all ranks again, or who does so without being asked."""
+    place = shlex.quote(str(folder))
     if "TORCHELASTIC_RUN_ID" not in environment:
-        return f"go on in {pieces} pieces: longtail train --resume {folder}"
+        return f"go on with {number} micro-batches: longtail train --resume {place}"
     starts, most = (int(environment.get(f"TORCHELASTIC_{name}", 0)) for name in ("RESTART_COUNT", "MAX_RESTARTS"))
     who = "torchrun starts all ranks again;" if starts < most else "start torchrun again:"
-    return f"{who} with --out {folder} --resume auto they go on in {pieces} pieces"
+    return f"{who} with --out {place} --resume auto they go on with {number} micro-batches"
 
 
-def cut_microbatches(batch: Batch, pieces: int) -> list[Batch]:
-    """The batch in pieces of at least two images: one alone has no variance to normalise by."""
-    pieces = max(1, min(pieces, len(batch.target) // 2))
-    if pieces == 1:
-        return [batch]
-    parts = zip(*(view.tensor_split(pieces) for view in batch.views), strict=True)
-    targets, indices = batch.target.tensor_split(pieces), batch.indices.tensor_split(pieces)
-    return [Batch(tuple(views), *rest) for views, *rest in zip(parts, targets, indices, strict=True)]
+def cut_microbatches(batches: tuple[Batch, ...], number: int) -> list[tuple[Batch, ...]]:
+    """Cut each batch of a step into `number` micro-batches of at least two images: one alone has no variance."""
+    number = max(1, min(number, *(len(batch.target) // 2 for batch in batches)))
+    if number == 1:
+        return [batches]
+    return list(zip(*(_cut(batch, number) for batch in batches), strict=True))
+
+
+def _cut(batch: Batch, number: int) -> list[Batch]:
+    views = zip(*(view.tensor_split(number) for view in batch.views), strict=True)
+    targets, indices = batch.target.tensor_split(number), batch.indices.tensor_split(number)
+    extra = {name: tensor.tensor_split(number) for name, tensor in batch.extra.items()}
+    return [
+        Batch(tuple(seen), target, index, {name: parts[k] for name, parts in extra.items()})
+        for k, (seen, target, index) in enumerate(zip(views, targets, indices, strict=True))
+    ]
+
+
+def write_note(folder: Path, rank: int, number: int) -> None:
+    """Let the next start of the run in `folder` use `number` micro-batches."""
+    write_text(folder / f"{_NOTE}{rank}", f"{number}\n")
+
+
+def read_notes(folder: Path) -> int:
+    """The largest number that any rank noted; 1 without a note."""
+    found = [1]
+    for note in folder.glob(f"{_NOTE}*"):
+        try:
+            found.append(int(note.read_text()))
+        except ValueError as error:
+            raise DataError(
+                f"{note} must hold a number of micro-batches: {error}",
+                "a rank that ran out of memory wrote it",
+                "delete it to start with the checkpoint's number",
+                code="broken-note",
+                paths=[str(note)],
+            ) from error
+    return max(found)
+
+
+def remove_notes(folder: Path) -> None:
+    """Forget the notes: the run is over."""
+    for note in folder.glob(f"{_NOTE}*"):
+        note.unlink(missing_ok=True)
+
+
+def note_times(folder: Path) -> dict[str, int]:
+    """When each note was written; a new one, or an old one written again, changes the answer."""
+    return {note.name: note.stat().st_mtime_ns for note in folder.glob(f"{_NOTE}*")}

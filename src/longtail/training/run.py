@@ -1,39 +1,36 @@
 """A run from settings to a finished folder."""
 
-import json
 import os
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from lightning.fabric import Fabric
-from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning_fabric import Fabric
+from lightning_fabric.strategies.ddp import DDPStrategy
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from longtail._errors import LongtailError
-from longtail.evaluation import Evaluation, MixtureLayer, MixtureRecord, evaluate
-from longtail.evaluation.mixture_record import unpack_record
-from longtail.training.build import assemble, find_method
+from longtail.evaluation import Evaluation, evaluate
+from longtail.training.build import build_run
+from longtail.training.build_method import find_method
 from longtail.training.callback import Callback
 from longtail.training.checkpoint import check_fits, load_checkpoint
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
 from longtail.training.memory import keep_freed_memory
-from longtail.training.mixture import describe_mixture
-from longtail.training.resuming import check_settings
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.model import save_model
 from longtail.training.run_folder.read import open_run
-from longtail.training.run_folder.results import write_results
-from longtail.training.run_folder.write import RunFolder, next_folder
+from longtail.training.run_folder.write import RunFolder, next_folder, write_results
+from longtail.training.settings import check_settings
 from longtail.training.stop_request import MemoryFullError
 
 _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
@@ -57,14 +54,9 @@ class Run:
         return self.evaluation.metrics
 
     @property
-    def mixture(self) -> Sequence[MixtureLayer]:
-        """The layers of compound batch norm in the end; empty without."""
-        return read_diagnostics(self.path).mixture
-
-    @property
-    def mixture_history(self) -> Sequence[MixtureRecord]:
-        """The same after some epochs, at most 21 of them, the last among them."""
-        return read_diagnostics(self.path).mixture_history
+    def records(self) -> Sequence[Mapping[str, Any]]:
+        """The method's own diagnostics after some epochs, at most 21 of them, the last among them."""
+        return read_diagnostics(self.path).records
 
     def _repr_html_(self) -> str:
         return self.evaluation._repr_html_()
@@ -96,10 +88,10 @@ def train(
         state, remark = load_checkpoint(folder.path)
         if remark and fabric.is_global_zero:
             callback.say(remark)
-        check_settings(state["config"], config.as_dict())
-    parts = assemble(config)
-    settings = config.as_dict()
+    parts = build_run(config, device=fabric.device)
+    settings = parts.config.as_dict()
     if state is not None:
+        check_settings(state["config"], settings)
         check_fits(state, classes=list(parts.data.classes), settings=settings, where=str(folder.path))
     elif fabric.is_global_zero:
         if not resume or not folder.path.exists():
@@ -114,11 +106,11 @@ def train(
         for problem in parts.data.problems:
             callback.say(problem.message)
         folder.log(f"{'resumed' if state else 'started'}: {shlex.join(sys.argv)}")
-    training = TrainingLoop(config, parts, folder, fabric, callback)
+    loop = TrainingLoop(parts, folder, fabric, callback)
     if state is not None:
-        training.load(state)
+        loop.load(state)
     try:
-        training.run()
+        loop.run()
     except LongtailError as error:
         if fabric.is_global_zero or isinstance(error, MemoryFullError):  # which any rank may have alone
             folder.log(str(error))
@@ -127,21 +119,18 @@ def train(
         if fabric.is_global_zero:
             folder.log(traceback.format_exc())
         raise
-    test, _ = training.predict(parts.data.test)
-    val = training.predict(parts.data.val)[0] if len(parts.data.val) else None
+    test = loop.predict("test")
+    val = loop.predict("val") if len(parts.data.val) else None
     if fabric.is_global_zero:
-        save_model(folder.path / "model", training.evaluated_model, config, parts)
-        mixture = describe_mixture(training.evaluated_model, parts, fabric.device)
-        history = [unpack_record(json.loads(line)) for line in training.progress.mixtures]
-        write_results(
-            folder.path,
-            parts.data,
-            test=test,
-            val=val,
-            mixture=mixture,
-            mixture_history=history,
-            departures=parts.method.departures,
+        save_model(
+            folder.path / "model",
+            loop.evaluated_model,
+            config=parts.config,
+            data=parts.data,
+            preprocessing=parts.preprocessing,
         )
+        records, departures = loop.progress.records, parts.method.departures
+        write_results(folder.path, parts.data, test=test, val=val, records=records, departures=departures)
         folder.finish()
         folder.log("finished")
     fabric.barrier()

@@ -1,20 +1,19 @@
-"""What a run is: every setting by name, with its default, from and to plain dictionaries.
+"""What a run is: every setting by name, with its type, its range and its default.
 
-`config.yaml` of a run is this, resolved; it repeats the run. A key that does not exist is refused with the
-nearest that does.
+`config.yaml` of a run is a `RunConfig` as plain dictionaries. A value of the wrong type or out of its range is refused
+by name, and an unknown key with the nearest that exists.
 """
 
 import dataclasses
 import difflib
 import inspect
-import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 from longtail._errors import UsageError
+from longtail.training.ranges import Auto, Count, Decay, Fraction, NonNegative, Positive, Whole, check_ranges
 
-T = TypeVar("T")
 Precision = Literal["auto", "32", "bf16", "fp16"]
 
 
@@ -23,12 +22,15 @@ class ModelConfig:
     """The backbone.
 
     Args:
-        name: of `longtail list models`.
-        pretrained: True for timm's weights, or a safetensors file.
+        name: the backbone: resnet32, or any of timm's; see `longtail list models`.
+        pretrained: true for timm's weights, or a safetensors file.
     """
 
     name: str = "resnet32"
     pretrained: bool | str = False
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "model.")
 
 
 @dataclass(frozen=True)
@@ -36,26 +38,31 @@ class OptimConfig:
     """The optimiser and its schedule: warm-up, then half a cosine down to 0.
 
     Args:
-        name: "sgd" or "adamw".
+        name: sgd or adamw.
         lr: the highest learning rate; the paper's is 0.05.
         momentum: of SGD; the paper does not give it.
         nesterov: whether SGD's momentum is Nesterov's.
         weight_decay: the paper does not give it. Vectors (biases, affine parameters of norms) decay too.
-        warmup_epochs: over which the learning rate rises from 0.
-        clip_norm: the largest norm of the gradient; None does not clip.
-        accumulate: parts a batch is worked through in, one after another, to save memory.
-        ema: decay of an exponential moving average of the weights, which is then what is evaluated; None for none.
+        warmup_epochs: epochs over which the learning rate rises from 0.
+        clip_norm: the largest norm of the gradient; None for no clipping.
+        accumulate: micro-batches of a batch, worked through one after another to save memory.
+        ema: decay of a moving average of the weights, which is then evaluated and deployed; None for no average.
+        sam: radius of SAM's ascent step (Foret et al., 2021); None for plain steps.
     """
 
     name: Literal["sgd", "adamw"] = "sgd"
-    lr: float = 0.05
-    momentum: float = 0.9
+    lr: Positive = 0.05
+    momentum: Fraction = 0.9
     nesterov: bool = False
-    weight_decay: float = 5e-4
-    warmup_epochs: float = 0.0
-    clip_norm: float | None = None
-    accumulate: int = 1
-    ema: float | None = None
+    weight_decay: NonNegative = 5e-4
+    warmup_epochs: NonNegative = 0.0
+    clip_norm: Positive | None = None
+    accumulate: Count = 1
+    ema: Decay | None = None
+    sam: Positive | None = None
+
+    def __post_init__(self) -> None:
+        check_ranges(self, "optim.")
 
 
 @dataclass(frozen=True)
@@ -63,82 +70,84 @@ class RunConfig:
     """All settings of a run.
 
     Args:
-        data: what to train on; see `longtail.data.open_dataset`.
-        root: where named data sets lie.
-        method: `name`, and that method's own arguments.
+        data: a folder of class folders; one with train/, val/ and test/ of them; a CSV with path,label[,split]; or a
+            name: cifar10-lt, cifar10-lt:50 (imbalance factor 50), imagenet-lt:/path, digits-lt.
+        root: the folder of named data sets (default: LONGTAIL_DATA, else the user's cache folder).
+        method: how to train: compound_bn (the default), erm, decoupled ...; see `longtail list methods`.
         model: the backbone.
         optim: the optimiser.
-        epochs: how often each image is seen, in the mean.
-        batch_size: the images of a batch, all devices together.
-        seed: of the data's subset, the order, the augmentation and the first weights.
-        val_fraction: the part of the training images to validate on; None is the data's own rule.
-        image_size: of what the network sees, for images that are resized.
-        allow_empty: leave classes without images out.
-        ignore_unknown: leave out test images of unknown classes.
-        workers: processes that make batches; None chooses.
-        devices: how many, or "auto".
-        precision: "32", "bf16", "fp16", or "auto": bf16 where an accelerator has it, else 32.
-        compile: whether the model is compiled.
-        deterministic: whether operations without a deterministic form are refused.
+        epochs: how often each image is seen, on average.
+        batch_size: images of a batch, all devices together.
+        seed: of the subset, the order, the augmentation and the first weights.
+        val_fraction: share of the training images to validate on; None follows the rule of the data set.
+        image_size: height and width of what the network sees, for images that are resized.
+        allow_empty: leave out classes without a training image instead of stopping.
+        ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
+        workers: processes that make batches, or auto.
+        devices: how many to use, or auto.
+        precision: 32, bf16 or fp16; auto is bf16 where an accelerator has it, else 32.
+        compile: compile the model.
+        deterministic: refuse operations without a deterministic form.
         max_time: minutes after which the run saves and stops, to be resumed.
-        eval_every: epochs between evaluations; None is a twentieth of the training.
+        eval_every: epochs between evaluations; None for a twentieth of the training.
         checkpoint_minutes: the longest time between checkpoints within an epoch.
         checkpoint_steps: steps between checkpoints within an epoch; None leaves it to the time.
-        loggers: further places for the metrics, such as "tensorboard"; metrics.csv is always written.
+        loggers: further places for the metrics, such as tensorboard; metrics.csv is always written.
     """
 
     data: str = "digits-lt"
     root: str | None = None
     method: Mapping[str, Any] = field(default_factory=lambda: {"name": "compound_bn"})
-    model: ModelConfig = ModelConfig()
-    optim: OptimConfig = OptimConfig()
-    epochs: int = 100
-    batch_size: int = 128
-    seed: int = 0
-    val_fraction: float | None = None
-    image_size: int | None = None
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    epochs: Count = 100
+    batch_size: Count = 128
+    seed: Whole = 0
+    val_fraction: Fraction | Auto = None
+    image_size: Count | Auto = None
     allow_empty: bool = False
     ignore_unknown: bool = False
-    workers: int | None = None
-    devices: int | Literal["auto"] = "auto"
+    workers: Whole | Auto = None
+    devices: Count | Literal["auto"] = "auto"
     precision: Precision = "auto"
     compile: bool = False
     deterministic: bool = False
-    max_time: float | None = None
-    eval_every: int | None = None
-    checkpoint_minutes: float = 5.0
-    checkpoint_steps: int | None = None
+    max_time: NonNegative | None = None
+    eval_every: Count | Auto = None
+    checkpoint_minutes: NonNegative = 5.0
+    checkpoint_steps: Count | None = None
     loggers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            _at_least_one(name, getattr(self, name))
-        for name in ("eval_every", "checkpoint_steps"):
-            if getattr(self, name) is not None:
-                _at_least_one(name, getattr(self, name))
-        _at_least_one("optim.accumulate", self.optim.accumulate)
-        if self.optim.lr <= 0:
-            raise UsageError(f"optim.lr must be positive, got {self.optim.lr}")
-        if "name" not in self.method:
-            raise UsageError("method must have a name", "", "set method.name, such as compound_bn")
+        check_ranges(self, "")
+        if not isinstance(self.method.get("name"), str):
+            raise UsageError("method must have a name", "", "set method.name, such as erm")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists and values, as `config.yaml` has them."""
-        plain = dataclasses.asdict(self)
-        plain["method"] = dict(self.method)
-        plain["loggers"] = list(self.loggers)
-        return plain
+        return dataclasses.asdict(self) | {"loggers": list(self.loggers)}
 
 
-# What may differ when a run is resumed: it decides where and how fast, not what comes out.
-FREE_ON_RESUME = frozenset(
-    {"root", "workers", "devices", "max_time", "eval_every", "checkpoint_minutes", "checkpoint_steps", "loggers"}
-)
+_GROUPS: Mapping[str, type] = {"model": ModelConfig, "optim": OptimConfig}
 
 
-def build_config(settings: Mapping[str, Any], where: str = "the settings") -> RunConfig:
+def build_config(settings: Mapping[str, Any], where: str = "") -> RunConfig:
     """Make a `RunConfig` of nested dictionaries; `where` names their source in errors."""
-    return _build(RunConfig, settings, where, "")
+    check_keys(settings, where)
+    try:
+        return RunConfig(**{k: _GROUPS[k](**value) if k in _GROUPS else value for k, value in settings.items()})
+    except UsageError as error:
+        raise UsageError(error.what + _in(where), error.why, error.fix) from None
+
+
+def check_keys(settings: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that do not exist, with the nearest that does; `where` names their source."""
+    _refuse_unknown(settings, [part.name for part in dataclasses.fields(RunConfig)], where, "")
+    for group, kind in _GROUPS.items():
+        inner = settings.get(group, {})
+        if not isinstance(inner, Mapping):
+            raise UsageError(f"{group} must be a group of settings, got {inner!r}{_in(where)}")
+        _refuse_unknown(inner, [part.name for part in dataclasses.fields(kind)], where, f"{group}.")
 
 
 def check_method_settings(method: type, settings: Mapping[str, Any], where: str) -> None:
@@ -148,53 +157,13 @@ def check_method_settings(method: type, settings: Mapping[str, Any], where: str)
     _refuse_unknown([key for key in settings if key != "name"], known, where, "method.")
 
 
-def _build(kind: type[T], settings: Mapping[str, Any], where: str, prefix: str) -> T:
-    hints = get_type_hints(kind)
-    _refuse_unknown(list(settings), list(hints), where, prefix)
-    values: dict[str, Any] = {}
-    for name, value in settings.items():
-        hint, path = hints[name], f"{prefix}{name}"
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-            if not isinstance(value, Mapping):
-                raise UsageError(f"{path} must be a group of settings, got {value!r} in {where}")
-            values[name] = _build(hint, value, where, f"{path}.")
-        else:
-            values[name] = _convert(value, hint, path, where)
-    return kind(**values)
-
-
-def _refuse_unknown(given: list[str], known: list[str], where: str, prefix: str) -> None:
+def _refuse_unknown(given: Iterable[str], known: list[str], where: str, prefix: str) -> None:
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"did you mean {prefix}{near[0]}?" if near else f"it may have {', '.join(known)}"
-            raise UsageError(f"{where} has the key {prefix}{name}, which does not exist", "", hint)
+            fix = f"did you mean {prefix}{near[0]}?" if near else f"{prefix[:-1] or 'a run'} has {', '.join(known)}"
+            raise UsageError(f"unknown setting {prefix}{name}{_in(where)}", "", fix)
 
 
-def _convert(value: Any, hint: Any, path: str, where: str) -> Any:
-    """`value` as the type that `hint` asks for, if nothing is lost; else an error that names the key."""
-    for choice in get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,):
-        origin = get_origin(choice)
-        if choice is types.NoneType and value is None:
-            return None
-        if origin is Literal and (value in get_args(choice) or str(value) in get_args(choice)):
-            return value if value in get_args(choice) else str(value)
-        if choice is bool and isinstance(value, bool):
-            return value
-        if choice is int and isinstance(value, int) and not isinstance(value, bool):
-            return value
-        if choice is float and isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
-        if choice is str and isinstance(value, str):
-            return value
-        if origin is tuple and isinstance(value, list | tuple):
-            return tuple(str(part) for part in value)
-        if isinstance(origin, type) and issubclass(origin, Mapping) and isinstance(value, Mapping):
-            return dict(value)
-    shown = getattr(hint, "__name__", None) if isinstance(hint, type) else str(hint).replace("typing.", "")
-    raise UsageError(f"{path} must be {shown}, got {value!r} in {where}")
-
-
-def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise UsageError(f"{name} must be at least 1, got {value}")
+def _in(where: str) -> str:
+    return f" in {where}" if where else ""

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longtail.data import LongTailData
-from longtail.training.build import Parts, assemble
+from longtail.training.build import Parts, build_run
 from longtail.training.callback import Callback
 from longtail.training.loop import Progress, TrainingLoop
+from longtail.training.predict_logits import predict_logits
 from longtail.training.run import launch
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.write import RunFolder
@@ -27,7 +28,7 @@ _SECONDS, _MOST_STEPS = 1.0, 8
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds that parts of a run take.
+    """Seconds that the parts of a run take.
 
     Args:
         stages: for each stage of the training its share of the epochs, and the seconds of a step.
@@ -42,20 +43,21 @@ class Speed:
         steps = max(1, len(data.train) // config.batch_size)
         mean_step = sum(share * step for share, step in self.stages)
         every = config.eval_every or max(1, config.epochs // 20)
-        watched = len(data.val) or len(data.test)
-        # The last epoch is always evaluated; then come the final predictions of both splits.
-        evaluated = -(-config.epochs // every) * watched + len(data.test) + len(data.val)
+        # The last epoch is always evaluated, and on the test images whatever was watched before.
+        evaluated = -(-config.epochs // every) * (len(data.val) or len(data.test)) + (
+            len(data.test) if len(data.val) else 0
+        )
         return config.epochs * steps * mean_step + evaluated * self.image
 
 
 def measure_speed(config: RunConfig, data: LongTailData) -> Speed:
     """Run a few steps of each stage of a run, and a few evaluations."""
-    starts = assemble(config, data).method.stages
+    starts = build_run(config, data).method.stages
     stages = []
     for start, end in zip(starts, (*starts[1:], 1.0), strict=True):
         epoch = min(math.ceil(start * config.epochs), config.epochs - 1)
-        stages.append((end - start, _time_steps(config, assemble(config, data), epoch=epoch)))
-    return Speed(tuple(stages), _time_evaluation(config, assemble(config, data)))
+        stages.append((end - start, _time_steps(build_run(config, data), epoch=epoch)))
+    return Speed(tuple(stages), _time_evaluation(build_run(config, data)))
 
 
 class _EnoughError(Exception):
@@ -90,23 +92,23 @@ class _Clock(Callback):
         return sum(later) / len(later) if later else first
 
 
-def _time_steps(config: RunConfig, parts: Parts, *, epoch: int) -> float:
+def _time_steps(parts: Parts, *, epoch: int) -> float:
     """Seconds a step from the start of `epoch` on."""
     clock = _Clock()
     with tempfile.TemporaryDirectory() as place:
-        training = TrainingLoop(config, parts, RunFolder(Path(place)), launch(config), clock)
-        training.progress = Progress(epoch=epoch)
+        loop = TrainingLoop(parts, RunFolder(Path(place)), launch(parts.config), clock)
+        loop.progress = Progress(epoch=epoch)
         with contextlib.suppress(_EnoughError):
-            training.run()
+            loop.run()
     return clock.seconds
 
 
-def _time_evaluation(config: RunConfig, parts: Parts) -> float:
+def _time_evaluation(parts: Parts) -> float:
     """Seconds an image."""
-    images = parts.data.test.select(range(min(len(parts.data.test), config.batch_size)))
-    with tempfile.TemporaryDirectory() as place:
-        training = TrainingLoop(config, parts, RunFolder(Path(place)), launch(config), Callback())
-        training.predict(images)
-        start = time.perf_counter()
-        training.predict(images)
-        return (time.perf_counter() - start) / len(images)
+    images = parts.data.test.select(range(min(len(parts.data.test), parts.config.batch_size)))
+    fabric = launch(parts.config)
+    model = fabric.to_device(parts.method.model)
+    predict_logits(model, images, parts, fabric)
+    start = time.perf_counter()
+    predict_logits(model, images, parts, fabric)
+    return (time.perf_counter() - start) / len(images)

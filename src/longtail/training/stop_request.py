@@ -10,13 +10,13 @@ from longtail._errors import LongtailError
 
 
 class DivergedError(LongtailError):
-    """The loss is no number any more."""
+    """The loss is not finite."""
 
     exit_code = 5
 
 
 class MemoryFullError(LongtailError):
-    """The batch does not fit, however small its parts."""
+    """The batch does not fit, however small its micro-batches."""
 
     exit_code = 4
 
@@ -34,7 +34,7 @@ TIME_IS_UP = -1
 
 
 class StopRequest:
-    """Note signals and the clock; the loop asks `reason` after each step. A second Ctrl-C stops at once.
+    """Watch signals and the clock; the loop asks for the `reason` after each step. A second Ctrl-C stops at once.
 
     Args:
         max_minutes: after which `reason` says that time is up; None for never.
@@ -75,8 +75,8 @@ class StopRequest:
             signal.raise_signal(self._signal)
 
 
-def hear_of_workers_here_alone() -> None:
-    """Let the death of a loader's worker be told by the loader, between steps, and nowhere else.
+def ignore_sigchld() -> None:
+    """Let only the loader report that one of its workers died, between steps.
 
     torch's loaders install a handler that raises wherever the main thread happens to be when a worker dies: within a
     step, too, when half of the weights have changed. Without it the loader notices within five seconds.

@@ -16,6 +16,7 @@ from longtail.data import open_dataset
 from longtail.data.datasets import DATASETS
 from longtail.data.inventory import Inventory
 from longtail.data.open_dataset import take_inventory
+from tests.support.silent_report import SilentReport
 
 COUNTS = json.loads((Path(__file__).parents[1] / "train_class_counts.json").read_text())
 Namer = Callable[[int], str]
@@ -125,7 +126,7 @@ def test_a_wrong_line_is_refused(places: Path, line: str, code: str, message: st
 def test_a_class_without_training_images_is_refused(places: Path) -> None:
     text = (places / "Places_LT_train.txt").read_text()
     (places / "Places_LT_train.txt").write_text("\n".join(text.splitlines()[:-2]))
-    with pytest.raises(DataError, match="1 of the 365 classes of places-lt have no training image, for example 364"):
+    with pytest.raises(DataError, match=r"1 of the 365 classes of .* has no training image, for example class 364"):
         take_inventory(f"places-lt:{places}")
 
 
@@ -137,7 +138,5 @@ def test_a_folder_without_the_lists_says_where_they_are_published(tmp_path: Path
 
 @pytest.mark.parametrize("name", ["imagenet-lt", "places-lt", "inaturalist2018"])
 def test_a_fetch_says_that_the_user_must_register(name: str, tmp_path: Path) -> None:
-    from longtail.data.sources import Silence
-
     with pytest.raises(DataError, match="register"):
-        DATASETS[name].fetch(tmp_path, Silence())
+        DATASETS[name].fetch(tmp_path, SilentReport())

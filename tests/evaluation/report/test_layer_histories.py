@@ -20,7 +20,7 @@ def test_a_layer_shows_its_first_and_last_numbers() -> None:
     assert layer.distance.words == "0.25 → 1.5"
     assert layer.use["few"].words.replace("\N{NO-BREAK SPACE}", " ") == "60 % in 1 → 90 % in 2"
     assert 'aria-label="Effective components of bn: 2.0 after epoch 5, 1.0 after epoch 10"' in layer.effective.chart
-    assert "in the end mostly 2 (90 per cent)" in layer.use["few"].chart
+    assert "at the end mostly 2 (90 per cent)" in layer.use["few"].chart
 
 
 def test_the_line_runs_from_all_components_down_to_one() -> None:

@@ -6,7 +6,6 @@ import pytest
 from PIL import Image
 
 from longtail.data import ArrayImages, FileImages
-from longtail.evaluation import MixtureLayer, MixtureRecord
 from longtail.training.run_folder.diagnostics import Diagnostics, read_diagnostics, worst_errors, write_diagnostics
 
 # Of four images of two classes the second and the fourth are wrong, the fourth more surely.
@@ -19,11 +18,11 @@ def opened(image: bytes) -> Image.Image:
 
 
 def test_everything_comes_back_as_it_was(tmp_path: Path) -> None:
-    layer = MixtureLayer("norm", (0.5, 0.5), ((0.0, 1.5), (1.5, 0.0)), ((0.2, 0.8), None))
     pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
     names = ["a", "b\udcff", "c", "d"]
     errors = worst_errors(ArrayImages(pixels, TARGET), names, LOGITS, TARGET, ["<b>", "🦉"])
-    found = Diagnostics(["two images are the same"], [layer], errors, [MixtureRecord(3, (layer,))], ["groups are ours"])
+    record = {"epoch": 3, "section": [{"name": "norm", "values": [0.5, None]}]}
+    found = Diagnostics(["two images are the same"], errors, [record], ["groups are ours"])
     write_diagnostics(tmp_path, found)
     assert read_diagnostics(tmp_path) == found
     assert read_diagnostics(tmp_path / "elsewhere") == Diagnostics()

@@ -38,9 +38,9 @@ def test_a_folder_of_runs_names_one(run: Path) -> None:
 
 
 def test_a_folder_that_is_no_run(tmp_path: Path) -> None:
-    assert "is no run: it has no config.yaml" in refused(tmp_path).what
+    assert "is not a run: it has no config.yaml" in refused(tmp_path).what
     (tmp_path / "report.html").write_text("")
-    assert "is no run" in refused(tmp_path / "report.html").what
+    assert "is not a run" in refused(tmp_path / "report.html").what
 
 
 @pytest.mark.parametrize("name", ["model/config.json", "predictions.csv"])
@@ -53,7 +53,7 @@ def test_a_run_that_has_not_finished_says_how_it_will(run: Path, name: str) -> N
 
 def test_a_config_that_is_no_yaml(run: Path) -> None:
     (run / "config.yaml").write_text("a: [")
-    assert "config.yaml is broken" in refused(run).what
+    assert "config.yaml is not YAML" in refused(run).what
 
 
 @pytest.mark.parametrize(
@@ -76,6 +76,6 @@ def test_predictions_with_a_class_missing(run: Path) -> None:
 def test_predictions_that_were_cut_off(run: Path) -> None:
     text = (run / "predictions.csv").read_text()
     (run / "predictions.csv").write_text(text[: len(text) // 2])
-    assert "the file may be cut off" in refused(run).what
+    assert "the file may be truncated" in refused(run).what
     (run / "predictions.csv").write_text(text.splitlines()[0])
     assert "must hold at least one prediction" in refused(run).what

@@ -78,8 +78,8 @@ def test_what_the_folder_lacks_is_left_out(digits_run: Path, tmp_path: Path) -> 
     [
         ("metrics.csv", "epoch,lr\n1,x\n", "lr must be a number or empty"),
         ("model/diagnostics.json", "{", "diagnostics.json is broken"),
-        ("model/diagnostics.json", '{"format": 9}', "format must be 1, got 9"),
-        ("model/diagnostics.json", '{"format": 1, "problems": []}', "diagnostics.json is broken: 'mixture'"),
+        ("model/diagnostics.json", '{"format": 9}', "format must be 2, got 9"),
+        ("model/diagnostics.json", '{"format": 2, "problems": []}', "diagnostics.json is broken: 'worst_errors'"),
     ],
 )
 def test_files_that_are_broken(digits_run: Path, tmp_path: Path, name: str, text: str, message: str) -> None:
@@ -116,21 +116,20 @@ def test_runs_on_other_images_are_not_compared(digits_run: Path, tmp_path: Path)
     write_predictions(
         run / "predictions.csv", paths=some.paths, target=some.target, logits=some.logits, classes=some.classes
     )
-    with pytest.raises(DataError, match="other lacks 490 test image of digits-1"):
+    with pytest.raises(DataError, match="other lacks 490 test images of digits-1"):
         compare([digits_run, run])
 
 
 @pytest.mark.parametrize(
     ("method", "prior"),
     [
-        ({"name": "erm"}, "train"),
-        ({"name": "erm", "loss": "balanced_softmax"}, "uniform"),
-        ({"name": "compound_bn"}, "uniform"),
-        ({"name": "compound_bn", "loss": "cross_entropy"}, "train"),
-        ({"name": "erm", "loss": "ldam"}, None),
-        ({"name": "erm", "sampler": "class_balanced"}, None),
-        ({"name": "erm", "loss": "logit_adjustment", "loss_settings": {"tau": 0.5}}, None),
-        ({"name": "decoupled", "loss": "cross_entropy"}, None),
+        ({"loss": "cross_entropy", "loss_settings": {"reduction": "mean"}, "sampler": "instance"}, "train"),
+        ({"loss": "balanced_softmax", "sampler": "instance"}, "uniform"),
+        ({"loss": "logit_adjustment", "loss_settings": {"strength": 1.0}, "sampler": "instance"}, "uniform"),
+        ({"loss": "logit_adjustment", "loss_settings": {"strength": 0.5}, "sampler": "instance"}, None),
+        ({"loss": "ldam", "sampler": "instance"}, None),
+        ({"loss": "cross_entropy", "sampler": "class_balanced"}, None),
+        ({"loss": "cross_entropy"}, None),
         ({}, None),
     ],
 )

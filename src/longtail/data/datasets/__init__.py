@@ -1,4 +1,4 @@
-"""The named data sets: one file for each, or for each family; `DATASETS` has them by name."""
+"""The named data sets, one file for each or for each family. `DATASETS` has them by name."""
 
 from longtail.data.datasets.base import DATASETS, NamedDataset
 from longtail.data.datasets.cifar import CIFAR10_LT, CIFAR100_LT

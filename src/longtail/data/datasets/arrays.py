@@ -1,12 +1,13 @@
 """Balanced sets that fit in memory, made long-tailed: what CIFAR, Fashion-MNIST and the digits share.
 
-A set is read from the first of its layouts that is on disk and holds the true images: each is verified by the
-SHA-256 of the decoded arrays, whatever file format they came in. The order of the training images counts,
-because index lists refer to it; that of the test images does not, because no accuracy depends on it.
+A set is read from the first of its layouts that is on disk and holds the true images. They are verified by the
+SHA-256 of the decoded arrays, whatever the file format. The order of the training images counts, because index
+lists refer to it; that of the test images does not, because no accuracy depends on it.
 """
 
 import contextlib
 import hashlib
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -17,12 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from longtail._errors import DataError, UsageError
+from longtail._errors import DataError, UsageError, counted
 from longtail.data.images import ArrayImages
 from longtail.data.inventory import Inventory
-from longtail.data.profiles import exponential
 from longtail.data.sources import DISK_ERRORS, Report, SourceError, disk_error, refuse_full_disk
-from longtail.data.splits import checksum, long_tail_indices
+from longtail.data.splits import checksum, exponential_counts, long_tail_indices
 
 
 class Arrays(NamedTuple):
@@ -37,8 +37,8 @@ class Layout:
     """One way in which a set lies on disk.
 
     Args:
-        folder: relative to the root; absolute for a place of the system.
-        files: what must be there for the layout to count as present.
+        folder: relative to the root, or absolute for a system folder.
+        files: the files that must be there for the layout to count as present.
         read: reads the folder.
     """
 
@@ -62,13 +62,13 @@ class ArraySet:
     Args:
         name: the registered name.
         classes: the names of the classes.
-        mean: of each channel, of values between 0 and 1.
-        std: of each channel.
-        imbalance_factor: the one that is taken if none is given.
+        mean: the mean of each channel, for values between 0 and 1.
+        std: the standard deviation of each channel.
+        imbalance_factor: the default.
         checksums: SHA-256 of the training and of the test images.
-        layouts: in the order of trying.
-        sources: in the order of trying.
-        size: the bytes of disk that fetching needs.
+        layouts: in the order in which they are tried.
+        sources: in the order in which they are tried.
+        size: the bytes of disk space that a fetch needs.
         frozen: SHA-256 of the index list of seed 0, by imbalance factor.
     """
 
@@ -89,15 +89,17 @@ class ArraySet:
         arrays = self.load(root)
         smallest = int(np.bincount(arrays.train.targets, minlength=len(self.classes)).min())
         try:
-            counts = exponential(smallest, len(self.classes), factor)
+            counts = exponential_counts(smallest, len(self.classes), factor)
         except ValueError as error:
-            raise UsageError(str(error), f"{self.name} has {smallest} images a class", f"try {self.name}:10") from error
+            raise UsageError(
+                str(error), f"{self.name} has {counted(smallest, 'image')} per class", f"try {self.name}:10"
+            ) from error
         indices = long_tail_indices(arrays.train.targets, counts, seed)
         if seed == 0 and self.frozen.get(factor, checksum(indices)) != checksum(indices):
             raise DataError(
                 f"the images drawn for {self.name}:{factor:g} are not the frozen ones",
-                "results would not compare with those of other machines",
-                "please report this with the versions that `pip list` shows",
+                "results could not be compared with those of other machines",
+                "please report this with the output of: pip list",
                 code="checksum-mismatch",
             )
         return Inventory(
@@ -126,21 +128,21 @@ class ArraySet:
         if wrong:
             raise DataError(
                 f"{wrong[0][0]} does not hold {self.name}: {wrong[0][1]}",
-                "results on other images would not compare with anybody's",
-                f"fetch it again with: longtail data fetch {self.name} --root {root}",
+                "results on other images could not be compared with published ones",
+                f"fetch it again with: {self._fetch_command(root)}",
                 code="checksum-mismatch",
                 paths=[str(folder) for folder, _ in wrong],
             )
         raise DataError(
             f"{self.name} is not in {root}",
             "nothing is downloaded unless you ask for it",
-            f"fetch it with: longtail data fetch {self.name} --root {root}",
+            f"fetch it with: {self._fetch_command(root)}",
             code="not-fetched",
             paths=[str(root)],
         )
 
     def fetch(self, root: Path, report: Report) -> str:
-        """Bring the set to `root` from the first source that answers; what is there already is kept."""
+        """Bring the set to `root` from the first source that has it; a set that is there already is kept."""
         try:
             self.load(root)
         except DataError as error:
@@ -160,13 +162,13 @@ class ArraySet:
                 return source.name
         raise DataError(
             f"{self.name} could not be fetched ({'; '.join(tried) or 'it has no source'})",
-            f"none of its {len(self.sources)} sources gave the true images",
-            f"try again, or put {' or '.join(self._places(root))} there yourself",
+            "no source sent the true images",
+            f"try again, or put the files in {' or '.join(dict.fromkeys(self._places(root)))} yourself",
             code="fetch-failed",
         )
 
     def _bring(self, source: Source, root: Path, report: Report) -> None:
-        """Fetch into a folder of its own, verify what came, and only then put it in its place."""
+        """Fetch into a folder of its own, verify what came, and only then move it into place."""
         try:
             staging = Path(tempfile.mkdtemp(prefix=".fetching-", dir=root))
         except OSError as error:
@@ -183,19 +185,22 @@ class ArraySet:
         except OSError as error:
             if error.errno in DISK_ERRORS:
                 raise disk_error(root, error) from error
-            raise SourceError(f"it gave something unexpected: {error}") from error
+            raise SourceError(f"what it sent is not the data set: {error}") from error
         except (ValueError, KeyError) as error:
-            raise SourceError(f"it gave something unexpected: {error}") from error
+            raise SourceError(f"what it sent is not the data set: {error}") from error
         finally:
             shutil.rmtree(staging, ignore_errors=True)
-            with contextlib.suppress(OSError):  # it stays while it holds part of a broken download
+            with contextlib.suppress(OSError):  # it stays while it holds part of an interrupted download
                 (root / ".downloads").rmdir()
+
+    def _fetch_command(self, root: Path) -> str:
+        return shlex.join(["longtail", "data", "fetch", self.name, "--root", str(root)])
 
     def _places(self, root: Path) -> list[str]:
         return [str(root / layout.folder) for layout in self.layouts]
 
     def _move(self, staging: Path, root: Path) -> None:
-        """Put the fetched folders in place, each by one rename, so that half a set is never seen."""
+        """Move the fetched folders into place, each by one rename, so that nobody sees half a set."""
         for layout in self.layouts:
             fetched, place = staging / layout.folder, root / layout.folder
             if layout.folder and fetched.is_dir() and fetched != place:
@@ -212,7 +217,7 @@ class ArraySet:
 
 
 def array_checksum(images: NDArray[np.uint8], targets: NDArray[np.int64], *, ordered: bool) -> str:
-    """The SHA-256 of images with their labels, in their order or in any."""
+    """The SHA-256 of images with their labels: in their order if `ordered`, else the same for any order."""
     pixels = images.reshape(len(images), -1)
     rows = np.ascontiguousarray(np.column_stack([targets.astype(np.uint8), pixels]))
     if not ordered:

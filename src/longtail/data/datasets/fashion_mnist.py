@@ -31,13 +31,13 @@ DEBIAN_FOLDER = "usr/share/datasets/fashion-mnist"
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """Read an IDX file of bytes, gzipped or not: two zeros, 8, the number of axes, their lengths, values."""
+    """Read an IDX file of bytes, gzipped or not: two zeros, 8, the number of axes, their lengths, the values."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (gzip.BadGzipFile, EOFError) as error:
-        raise SourceError(f"{path.name} is no whole gzip file: {error}") from error
+        raise SourceError(f"{path.name} is not a complete gzip file: {error}") from error
     if content[:3] != b"\0\0\x08":
-        raise SourceError(f"{path.name} is no IDX file of bytes")
+        raise SourceError(f"{path.name} is not an IDX file of bytes")
     axes = content[3]
     shape = np.frombuffer(content, ">i4", axes, offset=4)
     values = np.frombuffer(content, np.uint8, offset=4 + 4 * axes)
@@ -73,7 +73,7 @@ def _debian(staging: Path, root: Path, report: Report) -> None:
     del root
     unpacked = debian_package("dataset-fashion-mnist", staging, report) / DEBIAN_FOLDER
     if not unpacked.is_dir():
-        raise SourceError("the package holds no images")
+        raise SourceError("the package does not hold the images")
     (staging / FOLDER).parent.mkdir(parents=True)
     unpacked.rename(staging / FOLDER)
 

@@ -1,13 +1,13 @@
 """ImageNet-LT, Places-LT and iNaturalist 2018: the user's images with the published lists.
 
 The lists (`path label` lines) are those of Liu et al. (CVPR 2019) and, for iNaturalist, of Kang et al. (ICLR
-2020). They lie in the folder of the images or in one of its folders; the paths in them count from the folder
-of the images:
+2020). They are in the folder of the images or in one of its subfolders; the paths in them are relative to the
+folder of the images:
 
     imagenet/ImageNet_LT_train.txt    train/n01440764/n01440764_190.JPEG 0
     imagenet/train/n01440764/n01440764_190.JPEG
 
-iNaturalist's test labels are not public: its validation list is the test set of every paper, and of ours.
+iNaturalist's test labels are not public: as in all papers, its validation list is the test set.
 """
 
 from collections import Counter
@@ -51,7 +51,7 @@ class ListedSet:
             raise UsageError(
                 f"{self.name}:{imbalance_factor:g} asks for an imbalance factor",
                 f"the images of {self.name} are fixed by its lists",
-                f"leave the factor out, or name the folder: {self.name}:/path",
+                f"leave out the factor, or name the folder: {self.name}:/path",
             )
         folder = root / self.name if (root / self.name).is_dir() else root
         splits: dict[SplitName, FileList] = {}
@@ -61,7 +61,7 @@ class ListedSet:
                 splits[split] = read_list(found, folder, self.num_classes)
             elif split != "val":
                 raise DataError(
-                    f"{file} is neither in {folder} nor in one of its folders",
+                    f"{file} is neither in {folder} nor in one of its subfolders",
                     f"{self.name} is defined by its lists",
                     f"get the images and the lists ({self.home}) and name their folder: {self.name}:/path",
                     code="not-fetched",
@@ -72,7 +72,7 @@ class ListedSet:
         return Inventory(self.name, classes, splits, benchmark=True, problems=tuple(problems))
 
     def fetch(self, root: Path, report: Report) -> str:
-        """Say how to get it: its images may not be passed on."""
+        """Raise an error that says how to get it: its images may not be redistributed."""
         del report
         raise DataError(
             f"{self.name} cannot be fetched by a program",
@@ -84,9 +84,10 @@ class ListedSet:
     def _not_official(self, splits: Mapping[SplitName, FileList]) -> list[Problem]:
         absent = set(range(self.num_classes)) - set(splits["train"].targets.tolist())
         if absent:
+            have = "have" if len(absent) > 1 else "has"
             raise DataError(
-                f"{len(absent)} of the {self.num_classes} classes of {self.name} have no training image, "
-                f"for example {min(absent)}",
+                f"{len(absent)} of the {self.num_classes} classes of {self.name} {have} no training image, "
+                f"for example class {min(absent)}",
                 "a class without images cannot be learned",
                 f"use the published list ({self.home})",
                 code="empty-class",
@@ -104,7 +105,7 @@ class ListedSet:
 
 
 def _class_names(train: FileList, num_classes: int) -> tuple[str, ...]:
-    """The folder of a class's first image, if no two classes share one; else its number."""
+    """For each class the folder of its first image, unless two classes share one; then the numbers."""
     first = np.full(num_classes, -1)
     indices = np.arange(len(train))
     first[train.targets[::-1]] = indices[::-1]

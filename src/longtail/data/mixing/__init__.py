@@ -1,4 +1,4 @@
-"""Mixing the images of a batch with each other. One file a mixing; `MIXINGS` has them by name."""
+"""Mixing the images of a batch with each other, one file for each way. `MIXINGS` has them by name."""
 
 from longtail.data.mixing.base import MIXINGS, Mixed
 from longtail.data.mixing.cutmix import cutmix

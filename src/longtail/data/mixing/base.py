@@ -1,7 +1,7 @@
-"""What mixing two images of a batch gives: the mixed images, both labels, and the weight of the first.
+"""A mixed batch: the mixed images, both labels of each, and the weight of the first label.
 
-The contract is hard labels and a weight for each image, not soft labels: a loss that uses the class counts,
-the margin or the focal factor of *the* label has no meaning on a soft one. The loss of a mixed batch is
+The contract is two hard labels and a weight per image, not soft labels: a loss that uses the count, the margin or
+the focal factor of *the* label is not defined for a soft one. The loss of a mixed batch is
 
     L = mean_i( w_i · ℓ(logits_i, a_i) + (1 − w_i) · ℓ(logits_i, b_i) )
 
@@ -27,7 +27,7 @@ class Mixed(NamedTuple):
         images: as given, mixed.
         target_a: int64, the labels as given.
         target_b: int64, the labels of the partners.
-        weight: float32, the share of `target_a` in the loss, 0 to 1, one an image.
+        weight: float32, the weight of `target_a` in the loss of each image, 0 to 1.
     """
 
     images: Tensor
@@ -36,12 +36,12 @@ class Mixed(NamedTuple):
     weight: Tensor
 
     def loss(self, loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor) -> Tensor:
-        """The mean over the batch of `loss(logits, target)`, which must give one number an image."""
+        """The weighted mean over the batch of `loss(logits, target)`, which must give one number per image."""
         of_a, of_b = loss(logits, self.target_a), loss(logits, self.target_b)
         if of_a.shape != self.weight.shape:
             raise ValueError(
-                f"loss must give one number an image (reduction='none'), shape {tuple(self.weight.shape)}, "
-                f"got {tuple(of_a.shape)}"
+                f"loss must give one number per image, shape {tuple(self.weight.shape)}, got {tuple(of_a.shape)} "
+                "(build it with reduction='none')"
             )
         return (self.weight * of_a + (1 - self.weight) * of_b).mean()
 
@@ -53,7 +53,7 @@ def draw_share(alpha: float, generator: torch.Generator) -> float:
     """λ ~ Beta(alpha, alpha)."""
     if alpha <= 0:
         raise ValueError(f"alpha must be above 0, got {alpha}")
-    # torch has no Beta variate that takes a generator, so the generator seeds NumPy's.
+    # torch has no Beta distribution that takes a generator, so the generator seeds NumPy's.
     seed = int(torch.randint(2**62, (), generator=generator))
     return float(np.random.default_rng(seed).beta(alpha, alpha))
 

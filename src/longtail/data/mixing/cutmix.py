@@ -1,10 +1,10 @@
-"""CutMix: a box of each image is filled from another one, and the losses are weighted by area.
+"""CutMix: a box in each image is filled from another image, and the losses are weighted by area.
 
     box of sides H √(1 − λ) and W √(1 − λ) with a uniform centre, clipped to the image;  λ ~ Beta(α, α)
     w = 1 − (area of the clipped box) / (H W), one for the batch
 
 Yun et al., "CutMix: Regularization strategy to train strong classifiers with localizable features", ICCV
-2019, eq. 1 and 2. As in the authors' code the weight is that of the box after clipping.
+2019, eq. 1 and 2. As in the authors' code, the weight is that of the box after clipping.
 """
 
 import torch
@@ -15,13 +15,13 @@ from longtail.data.mixing.base import MIXINGS, Mixed, draw_partners, draw_share
 
 @MIXINGS.register("cutmix")
 def cutmix(images: Tensor, target: Tensor, *, alpha: float = 1.0, generator: torch.Generator) -> Mixed:
-    """Fill a box of each image from its partner; see the equations above.
+    """Fill a box in each image from its partner; see the module's docstring for the equations.
 
     Args:
         images: float, shape (n, channels, height, width); not changed.
         target: int64 labels.
         alpha: α, 1 in the paper.
-        generator: on the CPU.
+        generator: torch's, on the CPU.
     """
     share = draw_share(alpha, generator)
     partners = draw_partners(target, generator)

@@ -1,4 +1,4 @@
-"""Mixup: each image is averaged with another one, and so are their losses.
+"""Mixup: each image is averaged with another, and so are the losses of their labels.
 
     x̃_i = λ x_i + (1 − λ) x_j,    w_i = λ,    λ ~ Beta(α, α), one for the batch
 
@@ -13,13 +13,13 @@ from longtail.data.mixing.base import MIXINGS, Mixed, draw_partners, draw_share
 
 @MIXINGS.register("mixup")
 def mixup(images: Tensor, target: Tensor, *, alpha: float = 0.2, generator: torch.Generator) -> Mixed:
-    """Average each image with its partner; see the equation above.
+    """Average each image with its partner; see the module's docstring for the equation.
 
     Args:
         images: float, shape (n, channels, height, width).
         target: int64 labels.
-        alpha: α; the smaller, the more one of both images prevails. The paper has 1 for CIFAR.
-        generator: on the CPU.
+        alpha: α; the smaller it is, the more one of the two images dominates. The paper has 1 for CIFAR.
+        generator: torch's, on the CPU.
     """
     share = draw_share(alpha, generator)
     partners = draw_partners(target, generator)

@@ -1,4 +1,4 @@
-"""Which images an epoch shows, and in which order. One file a sampler; `SAMPLERS` has them by name."""
+"""Samplers: which images an epoch shows, and in which order. One file each; `SAMPLERS` has them by name."""
 
 from longtail.data.samplers.base import SAMPLERS, EpochSampler
 from longtail.data.samplers.class_balanced import ClassBalancedSampler

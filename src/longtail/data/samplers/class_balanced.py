@@ -1,7 +1,7 @@
-"""Class-balanced sampling: each class is drawn equally often, p_k = 1 / K over the classes that have images.
+"""Class-balanced sampling: each class is drawn equally often, p_k = 1 / K over the classes with images.
 
-The classes of the tail are repeated within an epoch and most images of the head are left out of it. Used to
-retrain the classifier of decoupled training (Kang et al., "Decoupling representation and classifier for
+Images of tail classes are repeated within an epoch, and most images of head classes are left out of it. Used to
+retrain the classifier in decoupled training (Kang et al., "Decoupling representation and classifier for
 long-tailed recognition", ICLR 2020, eq. 1 with q = 0).
 """
 

@@ -1,4 +1,4 @@
-"""Instance-balanced sampling: each image once an epoch, so that p_k ∝ n_k."""
+"""Instance-balanced sampling: each image once per epoch, so p_k ∝ n_k."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,7 @@ from longtail.data.samplers.base import SAMPLERS, EpochSampler, shuffled
 
 @SAMPLERS.register("instance")
 class InstanceSampler(EpochSampler):
-    """Each image once, in random order; `num_samples` beyond that goes on with another shuffle."""
+    """Each image once, in random order; a larger `num_samples` continues with another shuffle."""
 
     def order(self, epoch: int, /) -> NDArray[np.int64]:
         """Shuffle all images."""

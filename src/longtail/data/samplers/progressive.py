@@ -1,4 +1,4 @@
-"""Progressively balanced sampling: from the images to the classes over the training.
+"""Progressively balanced sampling: from instance-balanced to class-balanced over the training.
 
     p_k(t) = (1 − t/T) n_k / N + (t/T) / K
 
@@ -27,12 +27,12 @@ class ProgressiveSampler(EpochSampler):
         num_samples: int | None = None,
     ) -> None:
         if epochs is None:
-            raise ValueError("epochs must be given to the progressive sampler: it changes over the training")
+            raise ValueError("epochs must be given for the progressive sampler, got None: it changes over the training")
         super().__init__(targets, seed=seed, rank=rank, world_size=world_size, epochs=epochs, num_samples=num_samples)
         self._last = epochs
 
     def order(self, epoch: int, /) -> NDArray[np.int64]:
-        """Draw classes with the mean of both weights, by how far the training is."""
+        """Draw classes with a mean of both weights that follows the training."""
         done = min(epoch / self._last, 1.0)
         weights = (1 - done) * self.class_sizes / self.class_sizes.sum() + done / len(self.classes)
         return self.draw(weights, epoch)

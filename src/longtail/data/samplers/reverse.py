@@ -1,4 +1,4 @@
-"""Reversed sampling: p_k ∝ 1 / n_k, so that the smallest class is seen most.
+"""Reversed sampling: p_k ∝ 1 / n_k, so the smallest class is seen most.
 
 With w_k = n_max / n_k the probability is P_k = w_k / Σ_j w_j. It feeds the re-balancing branch of BBN (Zhou
 et al., "BBN: Bilateral-branch network with cumulative learning for long-tailed visual recognition", CVPR

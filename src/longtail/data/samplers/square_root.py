@@ -1,4 +1,4 @@
-"""Square-root sampling: p_k ∝ √n_k, halfway between the images and the classes.
+"""Square-root sampling: p_k ∝ √n_k, halfway between instance-balanced and class-balanced.
 
 Kang et al., "Decoupling representation and classifier for long-tailed recognition", ICLR 2020, eq. 1 with
 q = 1/2, after Mahajan et al., "Exploring the limits of weakly supervised pretraining", ECCV 2018.

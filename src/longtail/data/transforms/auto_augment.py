@@ -1,9 +1,9 @@
-"""AutoAugment on whole batches: the images of a batch that take the same kind of operation are done together.
+"""AutoAugment on whole batches: images that need the same kind of operation are processed together.
 
-Each image takes one of the policy's 25 pairs of steps at random, and each of its two steps with the step's
-probability; the sign of a signed magnitude is drawn too. Done image by image, almost all of the time goes
-into calls; here the 14 operations are seven functions of a batch (`operations`), so that a batch of any
-size takes at most 14 calls. The random numbers of an image are its own, so the grouping changes nothing.
+Each image gets one of the policy's 25 pairs of steps at random, and each of the two steps is applied with its
+probability; the sign of a signed magnitude is random too. Image by image, almost all of the time would go into
+calls. Here the 14 operations are seven batched functions (`operations`), so a batch of any size takes at most 14
+calls. The random numbers of an image are its own, so the grouping changes nothing.
 
 Cubuk et al., "AutoAugment: Learning augmentation strategies from data", CVPR 2019.
 """
@@ -22,18 +22,18 @@ LEAVE = -1
 
 
 class Move(NamedTuple):
-    """An operation at a signed magnitude: what is done to an image at last."""
+    """An operation at a signed magnitude, as it is applied to an image."""
 
     operation: str
     magnitude: float
 
 
 def choose_moves(policy: Policy, draws: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Which moves of `list_moves` each image makes, `LEAVE` for none.
+    """The two moves of each image, as indices into `list_moves`; `LEAVE` for none.
 
     Args:
         policy: the pairs of steps.
-        draws: uniform numbers, five an image: pair, first done?, first sign, second done?, second sign.
+        draws: five uniform numbers per image: pair, first applied?, first sign, second applied?, second sign.
 
     Returns:
         Shape (images, 2).
@@ -63,7 +63,7 @@ class AutoAugment:
     """Apply a policy to batches of one image size.
 
     Args:
-        policy: "cifar10", "svhn", "imagenet", or one's own pairs of steps.
+        policy: "cifar10", "svhn", "imagenet", or your own pairs of steps.
         height: of the images, in pixels.
         width: of the images, in pixels.
     """
@@ -91,7 +91,7 @@ class AutoAugment:
         self._parameters = [(function, torch.stack(list(rows[function].values()))) for function in functions]
 
     def __call__(self, images: Tensor, draws: NDArray[np.float64]) -> Tensor:
-        """Augment a uint8 batch of shape (n, channels, height, width) by `DRAWS` uniform numbers an image."""
+        """Augment a uint8 batch of shape (n, channels, height, width) with `DRAWS` uniform numbers per image."""
         if images.dtype != torch.uint8 or images.ndim != 4 or images.shape[2:] != self.size:
             raise ValueError(
                 f"images must be uint8 of shape (n, channels, {self.size[0]}, {self.size[1]}), "

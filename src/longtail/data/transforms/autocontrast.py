@@ -1,7 +1,7 @@
 """Autocontrast and equalize: each channel of each image is stretched by a table made from its own values.
 
-Both give a new value for each of the 256 old ones, so the image is read twice, for its histogram or range
-and to look the values up, and all arithmetic is on 256 numbers. The results are those of torchvision's
+Both map each of the 256 values to a new one. So an image is read twice, for its histogram or range and to look
+up the new values, and the arithmetic is on 256 numbers alone. The results are those of torchvision's
 `autocontrast` and `equalize` on uint8 tensors.
 """
 
@@ -12,9 +12,9 @@ from longtail.data.transforms.pixels import look_up
 
 
 def autocontrast(images: Tensor, _: Tensor) -> Tensor:
-    """Map each channel's range to 0 ... 255; a channel of one value stays.
+    """Map each channel's range to 0 ... 255; a channel of a single value is unchanged.
 
-    out = (image − min) / ((max − min) / 255), cut to an integer.
+    out = (image − min) / ((max − min) / 255), truncated to an integer.
     """
     pixels = images.flatten(2)
     low = pixels.amin(2, keepdim=True).float()
@@ -29,8 +29,8 @@ def equalize(images: Tensor, _: Tensor) -> Tensor:
     """Spread each channel's values so that its histogram is flat.
 
     With h the histogram, the step s = (pixels below the largest value present) // 255 and everything in
-    integers, value v becomes (Σ_{u < v} h_u + s // 2) // s, at most 255. A channel with s = 0 stays. This
-    is Pillow's rule.
+    integers, value v becomes (Σ_{u < v} h_u + s // 2) // s, at most 255. A channel with s = 0 is unchanged.
+    This is Pillow's rule.
     """
     n, channels = images.shape[:2]
     first = torch.arange(n * channels, dtype=torch.int32).mul_(256).view(n, channels, 1)

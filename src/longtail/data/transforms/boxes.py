@@ -1,8 +1,8 @@
-"""Random parts of images: area and shape are drawn, then the place.
+"""The boxes of random resized crops: area and aspect ratio are drawn first, then the place.
 
-The area is uniform in 8 to 100 % of the image and the logarithm of width / height uniform between those of
-3/4 and 4/3. If the part does not fit it is drawn again, ten times at most; then it is the largest middle
-part with a shape within the bounds. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
+The area is uniform in 8 to 100 % of the image, and the logarithm of width / height is uniform between those of
+3/4 and 4/3. A box that does not fit is drawn again, at most ten times; after that it is the largest central box
+with an aspect ratio within the bounds. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
 """
 
 import numpy as np
@@ -14,20 +14,20 @@ RATIO = (3 / 4, 4 / 3)
 
 
 def random_boxes(sizes: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.int64]:
-    """A random part of each image.
+    """A random box in each image.
 
     Args:
         sizes: height and width of each image, shape (n, 2).
-        draws: uniform numbers of shape (n, 22): ten areas, ten shapes, vertical and horizontal place.
+        draws: uniform numbers of shape (n, 22): ten areas, ten aspect ratios, vertical and horizontal place.
 
     Returns:
-        Top, left, height and width, shape (n, 4).
+        Top, left, height and width of each box, shape (n, 4).
     """
     height, width = sizes[:, :1].astype(np.float64), sizes[:, 1:].astype(np.float64)
     area = height * width * (SCALE[0] + (SCALE[1] - SCALE[0]) * draws[:, :TRIES])
     low, high = np.log(RATIO)
     ratio = np.exp(low + (high - low) * draws[:, TRIES : 2 * TRIES])
-    # The last column is the part that is taken when none of the tries fits.
+    # The last column is the box for when none of the tries fits.
     widths = np.concatenate([np.rint(np.sqrt(area * ratio)), _widest(height, width)], axis=1)
     heights = np.concatenate([np.rint(np.sqrt(area / ratio)), _highest(height, width)], axis=1)
     fits = (widths > 0) & (widths <= width) & (heights > 0) & (heights <= height)

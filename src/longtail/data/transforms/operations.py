@@ -1,12 +1,12 @@
 """The operations of AutoAugment on whole batches, where each image has its own magnitude.
 
-Each is a function `(images, parameters) -> images` of a uint8 batch and one row of parameters an image: where
+Each is a function `(images, parameters) -> images` of a uint8 batch and one row of parameters per image: where
 each pixel comes from (shear, translate, rotate), which value replaces which (brightness, posterize, solarize,
-invert), a factor (color, contrast, sharpness: `blends`), or nothing (autocontrast, equalize: `stretches`).
+invert), a factor (color, contrast, sharpness: see `adjust`), or nothing (autocontrast, equalize).
 
 The results are those of `torchvision.transforms.v2.functional` on a uint8 tensor with nearest interpolation
-and no fill (0 outside): the places of pixels and the tables of values are made by torchvision itself,
-applied once to an image of pixel numbers and to the 256 values.
+and no fill (0 outside): torchvision itself makes the places of pixels and the tables of values, applied once to
+an image of pixel numbers and to the 256 values.
 """
 
 import math
@@ -25,13 +25,13 @@ BatchFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 class Operation(NamedTuple):
-    """What AutoAugment can do to an image.
+    """An operation of AutoAugment.
 
     Attributes:
         run: the batched function.
         parameters: one image's row for it, from (magnitude, height, width).
         magnitude: the magnitude of a level from 0 to 9, from (level, height, width).
-        signed: whether the magnitude is turned negative half of the time.
+        signed: whether the magnitude is negative half of the time.
     """
 
     run: BatchFunction
@@ -58,7 +58,7 @@ def _table(function: Callable[[Tensor, float], Tensor]) -> Callable[[float, int,
 
 def _places(function: Callable[[Tensor, float], Tensor]) -> Callable[[float, int, int], Tensor]:
     def parameters(magnitude: float, height: int, width: int) -> Tensor:
-        # Numbers from 1, since 0 marks what comes from outside; float32 holds them up to 4096 x 4096 pixels.
+        # Numbers from 1, since 0 means outside the image; float32 holds them up to 4096 x 4096 pixels.
         numbers = torch.arange(1.0, height * width + 1).view(1, height, width)
         moved = function(numbers, magnitude).flatten().to(torch.int64)
         return torch.where(moved == 0, height * width, moved - 1)

@@ -1,7 +1,7 @@
-"""Moving pixels and looking up their values, a whole batch at a time: what most augmentations come down to.
+"""Move pixels and look up their values, a whole batch at a time: what most augmentations come down to.
 
-A batch is uint8 of shape (number, channels, height, width). Every image of it may be moved or changed in
-another way, since each brings its own row of parameters.
+A batch is uint8 of shape (n, channels, height, width). Each image has its own row of parameters, so each may be
+changed in its own way.
 """
 
 import torch
@@ -13,8 +13,8 @@ def gather_pixels(images: Tensor, index: Tensor) -> Tensor:
 
     Args:
         images: (n, channels, height, width).
-        index: int64 of shape (n, height · width); the value height · width stands for a pixel outside of the
-            image, which is 0.
+        index: int64 of shape (n, height · width); the value height · width stands for a pixel outside the image,
+            which is 0.
     """
     n, channels, height, width = images.shape
     pixels = images.new_zeros(n, channels, height * width + 1)

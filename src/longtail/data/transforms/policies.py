@@ -1,7 +1,7 @@
 """The policies that AutoAugment found, as data: on CIFAR-10, on SVHN and on ImageNet.
 
-A policy is 25 pairs of steps. An image takes one pair at random, and then each step of it with the step's
-probability. A step is an operation, its probability and its level, 0 to 9 (a dash: the operation has none).
+A policy is 25 pairs of steps. An image gets one pair at random, and each step of it is applied with its
+probability. A step is an operation, its probability and its level, 0 to 9 (a dash if the operation has none).
 Cubuk et al., "AutoAugment: Learning augmentation strategies from data", CVPR 2019, appendix.
 """
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """An operation that is done with a probability, at a level from 0 to 9."""
+    """An operation that is applied with a probability, at a level from 0 to 9."""
 
     operation: str
     probability: float

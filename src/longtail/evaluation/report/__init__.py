@@ -1,6 +1,16 @@
 """`report.html`: what a run found, on one page that opens anywhere."""
 
-from longtail.evaluation.report.page import render_comparison, render_report, save_page
+from longtail.evaluation.report import mixture_section as mixture_section  # registers itself
+from longtail.evaluation.report.base import SECTIONS, Section
+from longtail.evaluation.report.render import render_comparison, render_report
 from longtail.evaluation.report.report import PostHoc, Report, Thumbnail
 
-__all__ = ["PostHoc", "Report", "Thumbnail", "render_comparison", "render_report", "save_page"]
+__all__ = [
+    "SECTIONS",
+    "PostHoc",
+    "Report",
+    "Section",
+    "Thumbnail",
+    "render_comparison",
+    "render_report",
+]

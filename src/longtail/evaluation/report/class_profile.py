@@ -1,10 +1,11 @@
-"""The two charts of classes: their sizes with their recall below, and recall against size."""
+"""The two charts of classes: their sizes above their recall, and recall against size."""
 
 import math
 from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from longtail._errors import counted
 from longtail.class_counts import GROUPS
 from longtail.evaluation.report.svg import (
     Panel,
@@ -34,7 +35,7 @@ def by_size(classes: Sequence[ClassResult]) -> list[int]:
 
 
 def class_profile(found: Evaluation, *, width: float) -> Markup:
-    """Training images of each class above, its recall below, on one axis of classes by size."""
+    """Training images of each class above its recall, on one axis of classes by size."""
     classes = [found.classes[k] for k in by_size(found.classes)]
     slots = (0.0, float(len(classes)))
     wide = width > 500
@@ -69,7 +70,7 @@ def class_profile(found: Evaluation, *, width: float) -> Markup:
             for i, c in enumerate(classes)
         ]
     label = (
-        f"Training images and recall of {len(classes)} classes, from {classes[0].train:,} images to "
+        f"Training images and recall of {len(classes)} classes, from {counted(classes[0].train, 'image')} to "
         f"{classes[-1].train:,}. Balanced accuracy {percent(found.balanced.value)} per cent."
     )
     return svg(parts, width=width, height=height, label=label)
@@ -115,9 +116,11 @@ def accuracy_by_size(found: Evaluation, *, width: float) -> Markup:
 
 
 def describe(c: ClassResult) -> str:
-    """One class in one line, for the pointer."""
-    recall = "not measured" if c.recall is None else f"recall {percent(c.recall)} % of {c.support} test images"
-    return f"{shorten(c.name, 60)}: {c.train:,} training images, {recall}"
+    """One class in one line, for the tooltip."""
+    recall = (
+        "not measured" if c.recall is None else f"recall {percent(c.recall)} % of {counted(c.support, 'test image')}"
+    )
+    return f"{shorten(c.name, 60)}: {counted(c.train, 'training image')}, {recall}"
 
 
 def _columns(classes: Sequence[ClassResult], panel: Panel) -> list[str]:
@@ -129,7 +132,7 @@ def _columns(classes: Sequence[ClassResult], panel: Panel) -> list[str]:
             y = panel.y(c.train)
             data[c.group] += box(panel.x(i + 0.5) - width / 2, y, width, panel.bottom - y)
     else:
-        # Bars without a gap would show seams: a group, whose classes stand together, is one flight of stairs.
+        # Bars without gaps would show seams; the classes of a group are neighbours, so one staircase draws them all.
         for group in GROUPS:
             stairs = [(i, panel.y(c.train)) for i, c in enumerate(classes) if c.group == group]
             if stairs:
@@ -156,7 +159,7 @@ def _columns_of_recall(classes: Sequence[ClassResult], panel: Panel) -> list[str
 
 
 def _dots(classes: Sequence[ClassResult], panel: Panel) -> list[str]:
-    """A dot a class, and the mean over the neighbours in size, which shows the slope through the noise."""
+    """A dot for each class, and the mean over classes of similar size, which shows the trend through the noise."""
     data = dict.fromkeys(GROUPS, "")
     for i, c in enumerate(classes):
         if c.recall is not None:

@@ -1,17 +1,15 @@
-"""Tables of shares as shades: the confusion matrix, its blocks, and which classes use which component.
+"""Tables of shares as shades: the confusion matrix, and its blocks of classes of similar size.
 
-A cell's share is rounded to one of ten shades, and all cells of a shade are one path, which keeps a page with
-thousands of cells small.
+Each share is rounded to one of ten shades, and all cells of a shade are one path, which keeps a page with thousands of
+cells small.
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from markupsafe import Markup
 
 from longtail.evaluation._arrays import Floats
-from longtail.evaluation.mixture import MixtureLayer
 from longtail.evaluation.report.class_profile import by_size
 from longtail.evaluation.report.svg import box, path, percent, shorten, svg, text
 from longtail.evaluation.result import Evaluation
@@ -19,7 +17,6 @@ from longtail.evaluation.result import Evaluation
 FULL_UP_TO = 30
 NUMBERS_UP_TO = 15
 BLOCKS = 12
-STRIPS = 24
 _SHADES = 10
 
 
@@ -56,35 +53,8 @@ def block_chart(found: Evaluation) -> Markup:
     )
 
 
-def usage_strip(layer: MixtureLayer, order: Sequence[int]) -> Markup | None:
-    """Which classes use which component of a layer: a row a component, columns from frequent to rare."""
-    rows = [layer.usage[k] for k in order if k < len(layer.usage)]
-    bins = [[row for row in part if row is not None] for part in _split(rows, min(STRIPS, len(rows)))]
-    if not any(bins):
-        return None
-    shares = np.array([np.mean(part, axis=0) if part else np.zeros(len(layer.priors)) for part in bins]).T
-    width, height = 192 / len(bins), 9.0
-    label = f"Use of the {len(layer.priors)} components of {layer.name}, from frequent to rare classes"
-    return svg(cells(shares, width, height), width=192, height=height * len(layer.priors), label=label, kind="strip")
-
-
-def weights_bar(layer: MixtureLayer) -> Markup:
-    """The priors of a layer's components side by side."""
-    parts, x = [], 0.0
-    for j, prior in enumerate(layer.priors):
-        parts.append(path(box(x, 0, 120 * prior, 14), f"part part{j % 4}", title=f"component {j + 1}: {prior:.1%}"))
-        x += 120 * prior
-    label = f"Weights of {layer.name}: " + ", ".join(f"{prior:.1%}" for prior in layer.priors)
-    return svg(parts, width=120, height=14, label=label, kind="strip")
-
-
 def _shares(matrix: np.ndarray) -> Floats:
     return np.asarray(matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1))
-
-
-def _split(rows: list[tuple[float, ...] | None], parts: int) -> list[list[tuple[float, ...] | None]]:
-    edges = [round(i * len(rows) / parts) for i in range(parts + 1)] if parts else [0]
-    return [rows[a:b] for a, b in pairwise(edges)]
 
 
 def _square(shares: Floats, names: Sequence[str], *, label: str) -> Markup:
@@ -110,7 +80,7 @@ def _square(shares: Floats, names: Sequence[str], *, label: str) -> Markup:
             for (i, j), share in np.ndenumerate(shares)
             if share >= 0.005
         ]
-    # The turned names of the last columns reach over the right edge.
+    # The rotated names of the last columns extend past the right edge.
     return svg(parts, width=margin + extent + head, height=head + extent + 2, label=label, kind="matrix")
 
 

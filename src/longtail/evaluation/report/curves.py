@@ -27,6 +27,13 @@ Row = Mapping[str, float | None]
 _SIZE = 190.0
 _POINTS = 300
 _HALVES = ((0.0, 0.5, 1.0), ("0", "50", "100"))
+_SPLITS = ("train", "val", "test")
+_LOSSES = tuple(f"{split}/loss" for split in _SPLITS)
+_ACCURACIES = (
+    "train/accuracy",
+    *(f"{split}/{name}" for split in ("val", "test") for name in ("accuracy", "balanced")),
+    *(f"{split}/accuracy_{group}" for split in ("val", "test") for group in GROUPS),
+)
 
 
 @dataclass(frozen=True)
@@ -75,23 +82,28 @@ def reliability_chart(found: Reliability, *, name: str, kind: str) -> Markup:
 
 
 def training_curves(rows: Sequence[Row]) -> list[Curves]:
-    """Loss, accuracy, mixtures and learning rate over epochs (or steps), from the rows of metrics.csv."""
+    """Loss, its parts, accuracy, columns of the method and learning rate over epochs, from the rows of metrics.csv.
+
+    A column `train/NAME` that is neither the loss nor an accuracy is a part of the loss; parts are shown where there
+    are at least two. A column of any other prefix is the method's, and has a chart of its own.
+    """
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    axis = next((key for key in ("epoch", "step") if key in keys), None)
-    panels = {
-        "Loss": [key for key in keys if _last(key).startswith("loss")],
-        "Accuracy, %": [key for key in keys if _last(key).startswith(("accuracy", "balanced", "top1"))],
-        "Effective components": [key for key in keys if _last(key).startswith("effective_components")],
-        "Distance of components": [key for key in keys if _last(key).startswith("distance")],
-        "Learning rate": [key for key in keys if _last(key).startswith(("lr", "learning_rate"))],
-    }
+    split = {key: key.partition("/")[0] for key in keys if "/" in key}
+    loss = [key for key in split if key in _LOSSES]
+    accuracy = [key for key in split if key in _ACCURACIES]
+    parts = [key for key, prefix in split.items() if prefix == "train" and key not in (*loss, *accuracy)]
+    panels = {"Loss": loss, "Parts of the loss": parts if len(parts) > 1 else [], "Accuracy, %": accuracy}
+    for key, prefix in split.items():
+        if prefix not in _SPLITS:
+            name = key.partition("/")[2].replace("_", " ")
+            panels[f"{prefix.capitalize()}: {name}"] = [key]
+    panels["Learning rate"] = [key for key in keys if key == "lr"]
     found = []
     for title, members in panels.items():
-        series = [_series(rows, key, axis, members) for key in members]
+        series = [_series(rows, key, members) for key in members]
         drawn = tuple(s for s in series if len(s.points) > 1)
         if drawn:
-            share = title.startswith("Accuracy")
-            found.append(Curves(title, drawn, _curves(title, drawn, axis or "row", share=share)))
+            found.append(Curves(title, drawn, _curves(title, drawn, "epoch", share=title.startswith("Accuracy"))))
     return found
 
 
@@ -121,16 +133,12 @@ def shift_chart(results: Sequence[ShiftedAccuracy]) -> Curves:
     return Curves("Accuracy, %", series, chart)
 
 
-def _last(key: str) -> str:
-    return key.rsplit("/", 1)[-1]
-
-
-def _series(rows: Sequence[Row], key: str, axis: str | None, members: Sequence[str]) -> Series:
+def _series(rows: Sequence[Row], key: str, members: Sequence[str]) -> Series:
     points = []
-    for i, row in enumerate(rows):
-        value, at = row.get(key), row.get(axis) if axis else float(i)
-        if value is not None and at is not None and value == value:
-            points.append((float(at), float(value)))
+    for row in rows:
+        value, epoch = row.get(key), row.get("epoch")
+        if value is not None and epoch is not None and value == value:
+            points.append((float(epoch), float(value)))
     step = max(1, len(points) // _POINTS)
     group = next((g for g in GROUPS if key.endswith(f"_{g}")), None)
     others = [m for m in members if not m.endswith(tuple(f"_{g}" for g in GROUPS))]
@@ -157,7 +165,7 @@ def _curves(
     scale = 100 if share else 1
     parts = y_axis(plot, grid, [f"{scale * t:.4g}" for t in grid])
     if names is None:
-        below = [t for t in ticks(min(xs), max(xs), 5) if axis not in ("epoch", "step") or t == int(t)]
+        below = [t for t in ticks(min(xs), max(xs), 5) if axis != "epoch" or t == int(t)]
         parts += x_axis(plot, below, [f"{t:g}" for t in below])
     else:
         parts += x_axis(plot, list(range(len(names))), names)

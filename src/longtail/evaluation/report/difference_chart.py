@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
+from longtail._errors import counted
 from longtail.class_counts import GROUPS
 from longtail.evaluation.comparison import ClassDifference, Comparison, label
 from longtail.evaluation.report.class_profile import by_size
@@ -35,12 +36,12 @@ def difference_chart(comparison: Comparison, run: str, *, width: float) -> Marku
         x = number(plot.x(d.value))
         parts.append(path(f"M{x} {number(y)}m-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z", f"mark {kind}"))
     parts.append(text(plot.right, plot.bottom + 34, "points", anchor="end", kind="axis"))
-    said = "; ".join(f"{label(d.metric)} {points(d.value)}, {d.verdict}" for d in rows)
+    numbers = "; ".join(f"{label(d.metric)} {points(d.value)}, {d.verdict}" for d in rows)
     return svg(
         parts,
         width=width,
         height=plot.bottom + 40,
-        label=f"{run} less {comparison.baseline}, in points: {said}",
+        label=f"{run} minus {comparison.baseline}, in points: {numbers}",
     )
 
 
@@ -65,10 +66,10 @@ def class_changes(first: Evaluation, changes: Sequence[ClassDifference], run: st
         text(plot.right, plot.bottom + 18, "rarest class", anchor="end"),
     ]
     up, down = sum(d.value > 0 for d in changes), sum(d.value < 0 for d in changes)
-    label_ = f"Change of recall from the baseline to {run}: {up} classes up, {down} down"
+    label_ = f"Change of recall from the baseline to {run}: {counted(up, 'class')} up, {down} down"
     return svg(parts, width=width, height=plot.bottom + 26, label=label_)
 
 
 def _sign(mark: float) -> str:
-    """A tick in points: as many decimals as it has, and a sign."""
+    """A tick in points, with its sign."""
     return f"{'+' if mark > 0 else '−' if mark < 0 else ''}{abs(100 * mark):.3g}"

@@ -1,4 +1,4 @@
-"""What the numbers say, in the sentences that stand above them."""
+"""The sentences above the numbers, which say what they mean."""
 
 from longtail.evaluation.result import Evaluation
 
@@ -7,7 +7,7 @@ POORLY_CALIBRATED = 0.05
 
 
 def headline(found: Evaluation) -> str:
-    """One sentence: how the rare classes fare beside the frequent ones."""
+    """One sentence: the accuracy on rare classes against that on frequent ones."""
     measured = {name: group.accuracy for name, group in found.groups.items() if group.accuracy is not None}
     gap = found.head_tail_gap
     if gap is None:
@@ -19,14 +19,14 @@ def headline(found: Evaluation) -> str:
     if gap.low is None or gap.high is None or gap.low <= 0 <= gap.high:
         return f"No gap shown between frequent and rare classes: {numbers}"
     if gap.high < 0:
-        return f"The rare classes fare better than the frequent ones: {numbers}"
+        return f"Rare classes do better than frequent ones: {numbers}"
     if gap.low > WIDE_GAP:
-        return f"The rare classes are left behind: {numbers}"
-    return f"The rare classes fare worse than the frequent ones: {numbers}"
+        return f"Rare classes are left behind: {numbers}"
+    return f"Rare classes do worse than frequent ones: {numbers}"
 
 
 def remarks(found: Evaluation) -> list[str]:
-    """What else a reader must know before trusting the numbers; only what applies."""
+    """What else a reader must know before trusting the numbers."""
     said = []
     total = len(found.classes)
     never = sum(c.recall == 0 for c in found.classes)

@@ -1,4 +1,4 @@
-"""How the mixtures changed during training: for each layer two small lines, and a strip for each group of classes."""
+"""Charts of how the mixtures changed while training: for each layer two lines, and a strip for each group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from longtail.evaluation.mixture_record import MixtureRecord
 from longtail.evaluation.report.confusion_chart import cells
 from longtail.evaluation.report.svg import Panel, line, number, path, percent, svg
 
-# Records that are drawn of more; a strip is no wider than this many columns can be told apart in.
+# At most this many records are drawn: more columns could not be told apart in a strip.
 _COLUMNS = 24
 _WIDTH, _HEIGHT = 96.0, 26.0
 
 
 @dataclass(frozen=True)
 class Course:
-    """A number or a use over the epochs: the picture, and its first and last value in words."""
+    """A number over the epochs: its chart, and its first and last value in words."""
 
     chart: Markup
     words: str
@@ -25,7 +25,7 @@ class Course:
 
 @dataclass(frozen=True)
 class LayerHistory:
-    """What the page shows of a layer: the two numbers, and the use of its components by group."""
+    """One layer: two numbers over the epochs, and the use of its components by group."""
 
     name: str
     effective: Course
@@ -36,10 +36,10 @@ class LayerHistory:
 def layer_histories(
     history: Sequence[MixtureRecord], groups: Mapping[str, Sequence[int]]
 ) -> tuple[list[LayerHistory], tuple[int, int] | None]:
-    """The layers of the last record, and the first and last epoch; nothing where there are not two records.
+    """The layers of the last record, and the first and last epoch; nothing with fewer than two records.
 
     Args:
-        history: in order.
+        history: the records, in order.
         groups: the classes of each group.
     """
     if len(history) < 2:
@@ -84,7 +84,7 @@ def _course(
 
 
 def _use(name: str, group: str, rows: Sequence[tuple[float, ...] | None]) -> Course:
-    """A row a component, a column a record; where the group had no image, the column is empty."""
+    """One row per component, one column per record; the column is empty where the group had no image."""
     components = max(len(row) for row in rows if row)
     shares = np.array([row or (0.0,) * components for row in rows]).T
     last = next(row for row in reversed(rows) if row)
@@ -94,7 +94,7 @@ def _use(name: str, group: str, rows: Sequence[tuple[float, ...] | None]) -> Cou
     label = (
         f"Use of the {components} components of {name} by {group}-shot classes over the epochs: "
         f"first mostly {before + 1} ({percent(first[before], 0)} per cent), "
-        f"in the end mostly {most + 1} ({percent(last[most], 0)} per cent)"
+        f"at the end mostly {most + 1} ({percent(last[most], 0)} per cent)"
     )
     height = max(4.0, _HEIGHT / components)
     parts = cells(shares, _WIDTH / len(rows), height)

@@ -1,11 +1,10 @@
-"""What a report is made of: an evaluation, and whatever else is known of the run."""
+"""The content of a report: an evaluation, and whatever else is known about the run."""
 
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from longtail.evaluation.mixture import MixtureLayer
-from longtail.evaluation.mixture_record import MixtureRecord
 from longtail.evaluation.posthoc import PostHocChoice
 from longtail.evaluation.result import Evaluation
 from longtail.evaluation.shifted import ShiftedAccuracy
@@ -15,7 +14,7 @@ _SIGNATURES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A test image that the model got wrong: `image` is a small PNG or JPEG file as bytes."""
+    """A test image that the model got wrong; `image` is a small PNG or JPEG file as bytes."""
 
     image: bytes
     target: str
@@ -31,14 +30,14 @@ class Thumbnail:
 
     @property
     def data_uri(self) -> str:
-        """The image as an address that needs no network."""
+        """The image as a `data:` address."""
         kind = next(name for signature, name in _SIGNATURES.items() if self.image.startswith(signature))
         return f"data:{kind};base64,{base64.b64encode(self.image).decode('ascii')}"
 
 
 @dataclass(frozen=True)
 class PostHoc:
-    """A post-hoc change: how its parameter was chosen on validation images, and the test images after it."""
+    """A post-hoc change: how its parameter was chosen on validation images, and its numbers on the test images."""
 
     choice: PostHocChoice
     evaluation: Evaluation
@@ -46,24 +45,24 @@ class PostHoc:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything a page can show; what is left empty is left out of the page.
+    """Everything that a page can show; what is empty is left out.
 
     Args:
         evaluation: the numbers.
         title: the run's name.
         summary: what the run is, in words (method, data set, model), shown under the title.
-        selection: which weights were evaluated, such as "weights of the last epoch".
+        selection: the weights that were evaluated, such as "weights of the last epoch".
         posthoc: post-hoc changes.
         shifted: accuracy under shifted test sets.
-        mixture: the layers of compound batch normalization.
-        mixture_history: the same during training, in order.
+        records: what the method recorded, in order: `{"epoch": E, NAME: plain values, ...}`, of which the page shows
+            the names in `longtail.evaluation.report.SECTIONS`. The last record is that of the end.
         training: the rows of metrics.csv, in order.
-        worst_errors: test images that the model is most sure of and wrong about.
-        problems: what the check of the data found, a sentence each.
-        departures: where the method is not as its paper has it, a phrase each.
+        worst_errors: the test images with the most confident wrong predictions.
+        problems: what the check of the data found, one sentence each.
+        departures: how the method differs from its paper, one phrase each.
         config: the resolved configuration as text.
         environment: versions, hardware, commit.
-        command: what to type to repeat the run.
+        command: the command that repeats the run.
     """
 
     evaluation: Evaluation
@@ -72,8 +71,7 @@ class Report:
     selection: str = ""
     posthoc: Sequence[PostHoc] = ()
     shifted: Sequence[ShiftedAccuracy] = ()
-    mixture: Sequence[MixtureLayer] = ()
-    mixture_history: Sequence[MixtureRecord] = ()
+    records: Sequence[Mapping[str, Any]] = ()
     training: Sequence[Mapping[str, float | None]] = ()
     worst_errors: Sequence[Thumbnail] = ()
     problems: Sequence[str] = ()

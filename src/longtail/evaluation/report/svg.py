@@ -1,4 +1,4 @@
-"""A few words for writing charts as SVG text: numbers, text, axes.
+"""Functions that write charts as SVG text: numbers, text, axes.
 
 Charts carry no colour and no style attribute, which the page's content security policy forbids: a class names
 the role (`many`, `grid`, `label`), and the style sheet colours it for light, dark and print.
@@ -47,7 +47,7 @@ def _share(value: float, limits: tuple[float, float]) -> float:
 
 
 def number(value: float) -> str:
-    """A coordinate with one decimal, none where it is whole: a page of 1,000 classes holds many."""
+    """A coordinate with at most one decimal: a page of 1,000 classes holds many."""
     text = f"{value:.1f}"
     return text.removesuffix(".0").replace("-0", "0") if text in ("-0.0", "0.0") else text.removesuffix(".0")
 
@@ -58,7 +58,7 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def points(value: float, decimals: int = 1) -> str:
-    """A difference in percentage points with its sign, 0 without one.
+    """A difference in percentage points with its sign; 0 has none.
 
     Example:
         >>> points(0.031), points(-0.25, 0), points(0.0)
@@ -75,8 +75,8 @@ def shorten(name: str, length: int) -> str:
 
 
 def svg(body: Iterable[str], *, width: float, height: float, label: str, kind: str = "chart") -> Markup:
-    """A whole picture; `label` is what a screen reader says of it."""
-    # A chart fills its column; anything else has the size that it was drawn in.
+    """A whole chart; `label` is for screen readers."""
+    # A chart fills its column; anything else keeps the size that it was drawn at.
     size = "" if kind == "chart" else f'width="{number(width)}" height="{number(height)}" '
     return Markup(
         f'<svg class="{kind}" {size}viewBox="0 0 {number(width)} {number(height)}" role="img" '

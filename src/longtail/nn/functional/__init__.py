@@ -1,16 +1,11 @@
-"""The maths of compound batch normalization as pure functions: eager, readable, the definition."""
+"""Compound batch normalization as pure functions; `naive` is the definition, slow and obvious."""
 
-from longtail.nn.functional.compound_batch_norm import (
-    MixtureStatistics,
-    StatisticsSource,
-    compound_batch_norm,
-    split_batch_norm,
-)
-from longtail.nn.functional.mixture import mixture_moments, responsibilities
+from longtail.nn.backends.base import MixtureStatistics
+from longtail.nn.functional.compound_batch_norm import compound_batch_norm, split_batch_norm
+from longtail.nn.responsibilities import mixture_moments, responsibilities
 
 __all__ = [
     "MixtureStatistics",
-    "StatisticsSource",
     "compound_batch_norm",
     "mixture_moments",
     "responsibilities",

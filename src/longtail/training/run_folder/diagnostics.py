@@ -1,15 +1,14 @@
 """`model/diagnostics.json`: what a report shows and only the training can tell, so that the folder alone rebuilds it.
 
-It holds the problems found in the data, where the method departs from its paper, the mixture components of compound
-batch norm layers in the end and during training, and the test images that the model is surest of and wrong about,
-small.
+It holds the problems found in the data, how the method departs from its paper, the method's own diagnostics in the
+end and during training, and thumbnails of the test images that the model is surest of and wrong about.
 """
 
 import base64
 import binascii
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,11 @@ from longtail._errors import DataError
 from longtail._files import write_text
 from longtail.data.decode_image import UNREADABLE, decode_image
 from longtail.data.images import FileImages, ImageDataset
-from longtail.evaluation import MixtureLayer, MixtureRecord, surest_mistakes
-from longtail.evaluation.mixture_record import pack_record, unpack_record
+from longtail.evaluation import surest_mistakes
 from longtail.evaluation.report import Thumbnail
 
 NAME = "model/diagnostics.json"
-FORMAT = 1
+FORMAT = 2
 
 # The longest side of a thumbnail; pages show them at about this width.
 _SIDE = 112
@@ -40,9 +38,8 @@ class Diagnostics:
     """What stands in the file; see `longtail.evaluation.report.Report` for the meaning of each."""
 
     problems: Sequence[str] = ()
-    mixture: Sequence[MixtureLayer] = ()
     worst_errors: Sequence[Thumbnail] = ()
-    mixture_history: Sequence[MixtureRecord] = ()
+    records: Sequence[Mapping[str, Any]] = ()
     departures: Sequence[str] = ()
 
 
@@ -52,8 +49,7 @@ def write_diagnostics(folder: Path, found: Diagnostics) -> None:
         "format": FORMAT,
         "problems": list(found.problems),
         "departures": list(found.departures),
-        "mixture": [asdict(layer) for layer in found.mixture],
-        "mixture_history": [pack_record(record) for record in found.mixture_history],
+        "records": [dict(record) for record in found.records],
         "worst_errors": [
             asdict(error) | {"image": base64.b64encode(error.image).decode("ascii")} for error in found.worst_errors
         ],
@@ -73,12 +69,11 @@ def read_diagnostics(folder: Path) -> Diagnostics:
             raise ValueError(f"format must be {FORMAT}, got {content['format']!r}")
         return Diagnostics(
             problems=[str(problem) for problem in content["problems"]],
-            mixture=[_layer(layer) for layer in content["mixture"]],
             worst_errors=[
                 Thumbnail(**error | {"image": base64.b64decode(error["image"])}) for error in content["worst_errors"]
             ],
-            mixture_history=[unpack_record(record) for record in content.get("mixture_history", [])],
-            departures=[str(departure) for departure in content.get("departures", [])],
+            records=[dict(record) for record in content["records"]],
+            departures=[str(departure) for departure in content["departures"]],
         )
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
         raise DataError(
@@ -139,12 +134,3 @@ def _shrink(image: Image.Image) -> bytes:
         image.thumbnail((_SIDE, _SIDE))
         image.save(out, "JPEG", quality=80)
     return out.getvalue()
-
-
-def _layer(content: dict[str, Any]) -> MixtureLayer:
-    return MixtureLayer(
-        name=content["name"],
-        priors=tuple(content["priors"]),
-        distances=tuple(tuple(row) for row in content["distances"]),
-        usage=tuple(None if row is None else tuple(row) for row in content["usage"]),
-    )

@@ -17,8 +17,9 @@ from torch import nn
 from longtail import __version__
 from longtail._errors import DataError
 from longtail._files import whole_file, write_text
+from longtail.data import LongTailData
 from longtail.data.preprocessing import Preprocessing
-from longtail.training.build import Parts, build_method
+from longtail.training.build_method import build_method
 from longtail.training.run_config import RunConfig, build_config
 
 FORMAT = 1
@@ -37,8 +38,10 @@ class SavedModel:
     config: dict[str, Any]
 
 
-def save_model(folder: Path, model: nn.Module, config: RunConfig, parts: Parts) -> None:
-    """Write `folder`."""
+def save_model(
+    folder: Path, model: nn.Module, *, config: RunConfig, data: LongTailData, preprocessing: Preprocessing
+) -> None:
+    """Write `folder`; `config` is resolved, so that the model is the same after defaults change."""
     folder.mkdir(exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
     with whole_file(folder / WEIGHTS) as out:
@@ -46,12 +49,12 @@ def save_model(folder: Path, model: nn.Module, config: RunConfig, parts: Parts) 
     description = {
         "format": FORMAT,
         "longtail": __version__,
-        "model": {"name": config.model.name, "in_channels": parts.data.in_channels},
+        "model": {"name": config.model.name, "in_channels": data.in_channels},
         "method": dict(config.method),
         "data": config.data,
-        "classes": list(parts.data.classes),
-        "class_counts": list(parts.data.class_counts),
-        "preprocessing": asdict(parts.preprocessing),
+        "classes": list(data.classes),
+        "class_counts": list(data.class_counts),
+        "preprocessing": asdict(preprocessing),
     }
     text = json.dumps(description, indent=1, ensure_ascii=False)
     write_text(folder / CONFIG, text + "\n")

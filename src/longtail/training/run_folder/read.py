@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longtail import __version__
-from longtail._errors import DataError
+from longtail._errors import DataError, counted
 from longtail.class_counts import ClassCounts
 from longtail.data.folder import missing
 from longtail.evaluation.predictions import Predictions, read_predictions
-from longtail.training.resuming import read_config
+from longtail.training.settings import read_config
 
 FORMAT = 1
 PREDICTIONS = {"test": "predictions.csv", "val": "model/val_predictions.csv"}
@@ -75,7 +75,7 @@ def open_run(path: Path) -> FinishedRun:
     inside = sorted(entry.parent for entry in path.glob("*/config.yaml")) if path.is_dir() else []
     if inside and not (path / "config.yaml").exists():
         raise DataError(
-            f"{path} is no run, but a folder of {len(inside)}",
+            f"{path} is not a run, but a folder of {counted(len(inside), 'run')}",
             "one run is asked for",
             f"name one of them, such as {inside[-1]}",
             code="no-run",

@@ -5,6 +5,7 @@ chosen on these and the result is shown on the test images.
 """
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -29,27 +30,25 @@ from longtail.evaluation.report import PostHoc, Report, render_comparison, rende
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.read import FinishedRun, open_run
 
-# The prior inside the logits after training with these losses on images drawn as they come.
+# The class prior in the logits after training with these losses on images drawn as they come.
 _PRIORS: dict[str, Literal["train", "uniform"]] = {
     "cross_entropy": "train",
     "balanced_softmax": "uniform",
     "logit_adjustment": "uniform",
 }
-# The loss of each method where its settings name none.
-_LOSSES = {"erm": "cross_entropy", "compound_bn": "balanced_softmax"}
 
 
 def write_report(folder: Path, out: Path | None = None) -> Path:
     """Write the report of the finished run in `folder`, by default to its report.html; return where it is."""
     file = out or folder / "report.html"
-    write_text(file, render_report(build_report(folder)))
+    write_text(file, render_report(build_report(folder)), errors="replace")
     return file
 
 
 def write_comparison(folders: Sequence[Path], out: Path) -> Comparison:
     """Compare finished runs on the same test images, the first being the baseline, and write the page."""
     comparison = compare(folders)
-    write_text(out, render_comparison(comparison))
+    write_text(out, render_comparison(comparison), errors="replace")
     return comparison
 
 
@@ -66,15 +65,14 @@ def build_report(folder: Path) -> Report:
         selection="weights of the last epoch" + (", averaged" if settings.get("optim", {}).get("ema") else ""),
         posthoc=_posthoc(run, predictions),
         shifted=_shifted(run, predictions),
-        mixture=diagnostics.mixture,
-        mixture_history=diagnostics.mixture_history,
+        records=diagnostics.records,
         training=_training(folder / "metrics.csv"),
         worst_errors=diagnostics.worst_errors,
         problems=diagnostics.problems,
         departures=diagnostics.departures,
         config=(folder / "config.yaml").read_text(encoding="utf-8", errors="surrogateescape"),
         environment=_environment(folder / "env.json"),
-        command=f"longtail train --config {folder / 'config.yaml'}",
+        command=shlex.join(["longtail", "train", "--config", str(folder / "config.yaml")]),
     )
 
 
@@ -97,11 +95,10 @@ def compare(folders: Sequence[Path]) -> Comparison:
 
 
 def model_prior(method: Mapping[str, Any]) -> Literal["train", "uniform"] | None:
-    """The class prior that the logits of a method answer for; None where that is not known."""
-    name = method.get("name")
-    if name not in _LOSSES or method.get("sampler", "instance") != "instance" or method.get("loss_settings"):
+    """The class prior that the logits of a method, by its resolved settings, answer for; None where it is not known."""
+    if method.get("sampler") != "instance" or method.get("loss_settings", {}).get("strength", 1.0) != 1.0:
         return None
-    return _PRIORS.get(method.get("loss", _LOSSES[name]))
+    return _PRIORS.get(method.get("loss", ""))
 
 
 def _evaluate(run: FinishedRun, logits: Any, predictions: Predictions) -> Evaluation:

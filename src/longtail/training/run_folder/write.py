@@ -5,17 +5,17 @@
 | config.yaml | the resolved settings; `longtail train --config` repeats the run with them |
 | env.json | versions, hardware and the command |
 | split.csv | which image is in which split, with its class |
-| log.txt | what was said, with the time |
+| log.txt | the messages of the run, with the time |
 | metrics.csv | a line an epoch |
 | last.ckpt | the state to resume from |
 | model/ | weights as safetensors, config.json with all that is needed to use them |
 | predictions.csv | the logits of each test image |
 | model/val_predictions.csv | those of each validation image, if there are any |
-| model/diagnostics.json | what else the report shows: mixture components, surest mistakes, problems of the data |
+| model/diagnostics.json | what else the report shows: diagnostics of the method, surest mistakes, data problems |
 | report.html | the report |
 
-Until the run is over there are also `previous.ckpt`, the checkpoint before the last, and a `pieces.N` of each rank N
-that ran out of memory.
+Until the run is over there are also `previous.ckpt`, the checkpoint before the last, and a `microbatches.N` of each
+rank N that ran out of memory.
 """
 
 import csv
@@ -29,18 +29,26 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 from longtail import __version__
 from longtail._errors import DataError, UsageError
 from longtail._files import write_text
 from longtail.data import LongTailData
 from longtail.data.images import FileImages, ImageDataset
+from longtail.evaluation import write_predictions
 from longtail.training.callback import Row
 from longtail.training.checkpoint import NAME, PREVIOUS
-from longtail.training.memory_notes import remove_notes
+from longtail.training.microbatches import remove_notes
+from longtail.training.run_folder.diagnostics import Diagnostics, worst_errors, write_diagnostics
+from longtail.training.run_folder.read import PREDICTIONS
+from longtail.training.run_folder.report import write_report
 
-PACKAGES = ("torch", "torchvision", "timm", "lightning", "numpy", "pillow", "scikit-learn", "torchmetrics")
+Logits = NDArray[np.float32]
+
+PACKAGES = ("torch", "torchvision", "timm", "lightning-fabric", "numpy", "pillow", "scikit-learn", "torchmetrics")
 
 
 class RunFolder:
@@ -78,7 +86,8 @@ class RunFolder:
 
     def write_config(self, settings: Mapping[str, Any]) -> None:
         """Write config.yaml."""
-        write_text(self.path / "config.yaml", yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True))
+        text = yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True)
+        write_text(self.path / "config.yaml", f"# longtail {__version__}, torch {package_version('torch')}\n{text}")
 
     def write_environment(self, *, command: str, device: str) -> None:
         """Write env.json."""
@@ -115,6 +124,38 @@ class RunFolder:
         """Remove what only a run under way needs."""
         (self.path / PREVIOUS).unlink(missing_ok=True)
         remove_notes(self.path)
+
+
+def write_results(
+    folder: Path,
+    data: LongTailData,
+    *,
+    test: Logits,
+    val: Logits | None = None,
+    records: Sequence[str] = (),
+    departures: Sequence[str] = (),
+) -> None:
+    """Write predictions.csv, model/diagnostics.json and report.html at the end of a run; `model/` must be there.
+
+    Args:
+        folder: of the run.
+        data: what it was trained on.
+        test: logits of the test images, in their order.
+        val: logits of the validation images, if there are any: post-hoc parameters are chosen on them.
+        records: the method's diagnostics, a line of JSON each.
+        departures: of the method from its paper.
+    """
+    _keep(folder / PREDICTIONS["test"], data.test, test, data.classes)
+    if val is not None and len(val):
+        _keep(folder / PREDICTIONS["val"], data.val, val, data.classes)
+    errors = worst_errors(data.test, image_names(data.test), test, data.test.targets, data.classes)
+    problems = [problem.message for problem in data.problems]
+    write_diagnostics(folder, Diagnostics(problems, errors, [json.loads(line) for line in records], departures))
+    write_report(folder)
+
+
+def _keep(file: Path, images: ImageDataset, logits: Logits, classes: Sequence[str]) -> None:
+    write_predictions(file, paths=image_names(images), target=images.targets, logits=logits, classes=classes)
 
 
 def image_names(images: ImageDataset) -> list[str]:

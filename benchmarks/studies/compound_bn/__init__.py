@@ -1,0 +1,1 @@
+"""Does compound batch norm beat a tuned batch norm? See the README."""

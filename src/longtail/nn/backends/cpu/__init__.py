@@ -1,0 +1,1 @@
+"""The backend for CPUs: a kernel in C, called through ctypes."""

@@ -1,1 +1,0 @@
-"""The maths of `longtail.nn.functional`, fast: imported by its dispatch alone."""

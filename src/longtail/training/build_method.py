@@ -1,0 +1,44 @@
+"""The model and the method of a run, from its settings."""
+
+from collections.abc import Mapping
+
+from torch import nn
+
+from longtail._errors import UsageError
+from longtail.methods import METHODS, Method
+from longtail.models import create_model
+from longtail.training.optimizer import reseed
+from longtail.training.run_config import RunConfig, check_method_settings
+
+
+def build_method(
+    config: RunConfig,
+    *,
+    class_counts: list[int],
+    in_channels: int,
+    image_size: int,
+    pretrained: bool | str = False,
+    networks: Mapping[str, nn.Module | None] | None = None,
+) -> Method:
+    """The model and the method around it; `networks` are those that the method needs, None to load a trained model."""
+    kind = find_method(config)
+    settings = {key: value for key, value in config.method.items() if key != "name"}
+    settings |= networks if networks is not None else dict.fromkeys(kind.needs)
+    reseed(config.seed, 0)
+    try:
+        model = create_model(
+            config.model.name, len(class_counts), in_channels=in_channels, pretrained=pretrained, image_size=image_size
+        )
+        return kind(model, class_counts, **settings)
+    except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
+        raise UsageError(str(error.args[0] if error.args else error)) from error
+
+
+def find_method(config: RunConfig) -> type[Method]:
+    """The class of the method, once its arguments are known to be its own."""
+    try:
+        kind = METHODS[config.method["name"]]
+    except KeyError as error:
+        raise UsageError(str(error.args[0]), "", "`longtail list methods` shows all") from error
+    check_method_settings(kind, config.method, "the run's settings")
+    return kind

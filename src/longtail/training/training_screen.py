@@ -1,0 +1,109 @@
+"""The progress of a run on stderr: a bar with the epoch, the loss and the accuracies; plain lines off a terminal."""
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from longtail.training.callback import Callback
+
+_SHORT = {
+    "accuracy": "all",
+    "balanced": "balanced",
+    "accuracy_many": "many",
+    "accuracy_medium": "medium",
+    "accuracy_few": "few",
+}
+
+# Without an accelerator the time is estimated after so many steps, and shown if it is more than so many minutes.
+_STEPS_TO_JUDGE, _LONG = 20, 30
+
+
+class TrainingScreen(Callback):
+    """Shows a run on stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        # The other ranks of torchrun are silent.
+        self.is_first_rank = os.environ.get("RANK", "0") == "0"
+        self._console = Console(file=sys.stderr, quiet=not self.is_first_rank)
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=12),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[shown]}"),  # last, because a narrow terminal cuts it
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal or not self.is_first_rank,
+        )
+        self._task = self._bar.add_task("training", total=None, epoch="", shown="")
+        self._epochs = self._steps = self._images = self._seen = 0
+        self._since = time.monotonic()
+        self._accuracies = ""
+
+    def say(self, message: str) -> None:
+        """Print a line."""
+        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+    def start(self, *, epochs: int, steps: int, epoch: int) -> None:
+        """Show the bar."""
+        self._epochs, self._steps, self._since = epochs, steps, time.monotonic()
+        self._images = self._seen = 0
+        self._bar.update(self._task, total=epochs * steps, completed=epoch * steps, epoch=f"{epoch + 1}/{epochs}")
+        self._bar.start()
+
+    def step(self, *, epoch: int, batch: int, loss: float, lr: float, images: int) -> None:
+        """Move the bar."""
+        self._images += images
+        self._seen += 1
+        if self._seen == _STEPS_TO_JUDGE:
+            self._estimate(done=epoch * self._steps + batch)
+        speed = self._images / max(time.monotonic() - self._since, 1e-9)
+        self._bar.update(
+            self._task,
+            completed=epoch * self._steps + batch,
+            epoch=f"{epoch + 1}/{self._epochs}",
+            shown=f"loss {loss:.3f} {speed:.0f} img/s lr {lr:.2g} {self._accuracies}",
+        )
+
+    def _estimate(self, *, done: int) -> None:
+        """Show how long the run will take, if that is long for want of an accelerator."""
+        import torch
+
+        minutes = (self._epochs * self._steps - done) * (time.monotonic() - self._since) / self._seen / 60
+        if minutes > _LONG and not torch.accelerator.is_available():
+            fewer = max(1, int(self._epochs * _LONG / minutes))
+            self.say(
+                f"no accelerator: at the speed of the first {self._seen} steps this takes {minutes / 60:.1f} hours; "
+                f"--epochs {fewer} would take about {_LONG} minutes, and a smaller --model is faster"
+            )
+
+    def epoch(self, row: Mapping[str, float | None]) -> None:
+        """Print the losses and accuracies of the epoch."""
+        measured = {
+            _SHORT[name.split("/")[1]]: value for name, value in row.items() if name.startswith(("val/", "test/"))
+        }
+        if measured:
+            self._accuracies = " ".join(f"{name} {value:.1%}" for name, value in measured.items() if value is not None)
+            split = next(name.split("/")[0] for name in row if name.startswith(("val/", "test/")))
+            speed = self._images / max(time.monotonic() - self._since, 1e-9)
+            self.say(
+                f"epoch {row['epoch']:.0f}/{self._epochs}  loss {row['train/loss']:.3f}  "
+                f"{split}: {self._accuracies}  {speed:.0f} img/s"
+            )
+
+    def finish(self) -> None:
+        """Remove the bar."""
+        self._bar.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.stop()

@@ -1,0 +1,162 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from longtail._errors import DataError, UsageError
+from longtail.training import OptimConfig, RunConfig, build_config
+from longtail.training.recipes import find_recipe, list_recipes
+from longtail.training.settings import (
+    check_settings,
+    layer_settings,
+    merge,
+    parse_override,
+    read_config,
+    read_environment,
+    resolve_settings,
+)
+
+
+def test_flags_beat_the_environment_beats_the_file_beats_the_recipe(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("epochs: 7\nbatch_size: 7\nseed: 7\nmodel: {name: resnet8}\n")
+    environment = {
+        "LONGTAIL_BATCH_SIZE": "8",
+        "LONGTAIL_SEED": "8",
+        "LONGTAIL_OPTIM__LR": "5e-2",
+        "LONGTAIL_DATA": "/x",
+    }
+    flags = {"data": "cifar10-lt", "method": {"name": "erm"}, "seed": 9, "epochs": None}
+    settings = layer_settings(flags, config=file, overrides=["optim.momentum=0.5"], environment=environment)
+    assert (settings["epochs"], settings["batch_size"], settings["seed"]) == (7, 8, 9)
+    assert settings["model"] == {"name": "resnet8"}
+    assert settings["optim"] == find_recipe("cifar10-lt", "erm")["optim"] | {"lr": 0.05, "momentum": 0.5}
+    assert settings["method"]["loss"] == "balanced_softmax"
+
+
+def test_an_unknown_setting_is_refused_with_its_source(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("optim: {lrr: 0.1}\n")
+    with pytest.raises(UsageError, match=r"unknown setting optim\.lrr in .*a\.yaml\ndid you mean optim\.lr\?"):
+        layer_settings({}, config=file, environment={})
+    with pytest.raises(UsageError, match=r"unknown setting epochz in the environment\ndid you mean epochs\?"):
+        layer_settings({}, environment={"LONGTAIL_EPOCHZ": "3"})
+    with pytest.raises(UsageError, match=r"unknown setting epoch\ndid you mean epochs\?"):
+        layer_settings({}, overrides=["epoch=3"], environment={})
+
+
+def test_a_method_of_another_name_brings_its_own_arguments() -> None:
+    below = {"method": {"name": "compound_bn", "components": 4}}
+    assert merge(below, {"method": {"name": "erm"}})["method"] == {"name": "erm"}
+    assert merge(below, {"method": {"components": 2}})["method"] == {"name": "compound_bn", "components": 2}
+    assert merge(below, {"method": "erm"})["method"] == {"name": "erm"}
+
+
+def test_a_method_without_a_recipe_keeps_its_name_and_arguments() -> None:
+    settings = layer_settings({"data": "digits-lt", "method": {"name": "mine", "width": 2}}, environment={})
+    assert settings["method"] == {"name": "mine", "width": 2}
+
+
+def test_quick_keeps_a_twentieth_of_the_recipes_epochs() -> None:
+    assert layer_settings({"data": "cifar10-lt:100"}, environment={})["epochs"] == 400
+    assert layer_settings({"data": "cifar10-lt:100"}, environment={}, budget="quick")["epochs"] == 20
+    assert layer_settings({"data": "cifar10-lt", "epochs": 3}, environment={}, budget="quick")["epochs"] == 3
+    with pytest.raises(UsageError, match="budget must be paper or quick, got 'cheap'"):
+        layer_settings({"data": "cifar10-lt"}, environment={}, budget="cheap")
+
+
+def test_a_folder_takes_the_default_recipe() -> None:
+    assert layer_settings({"data": "some/birds/"}, environment={})["model"]["name"] == "resnet18"
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_each_recipe_is_a_run(name: str) -> None:
+    data, _, method = name.partition("/")
+    config = build_config(find_recipe(data, method))
+    assert config.method["name"] == method
+    paper = data in ("cifar10-lt", "cifar100-lt", "imagenet-lt", "places-lt", "inaturalist2018", "fashion-mnist-lt")
+    if paper and method in ("erm", "compound_bn", "decoupled"):  # the others have their own authors' settings
+        assert (config.epochs, config.batch_size, config.optim.lr) == (400, 128, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("a.b=3", {"a": {"b": 3}}), ("a=1e-3", {"a": 0.001}), ("a=[x, y]", {"a": ["x", "y"]}), ("a=", {"a": None})],
+)
+def test_overrides_are_yaml(text: str, value: dict[str, object]) -> None:
+    assert parse_override(text) == value
+
+
+@pytest.mark.parametrize("text", ["epochs", "=3", "a=[1"])
+def test_a_broken_override_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_override(text)
+
+
+def test_the_environments_other_variables_are_no_settings() -> None:
+    assert read_environment({"LONGTAIL_DATA": "/x", "LONGTAIL_KERNELS": "0", "PATH": "x"}) == {}
+
+
+def test_resuming_may_change_the_workers_and_not_the_learning_rate() -> None:
+    old = RunConfig().as_dict()
+    check_settings(old, RunConfig(workers=3, max_time=1.0).as_dict())
+    with pytest.raises(
+        UsageError, match=r"cannot change optim\.lr \(0\.05 to 0\.5\)\n.*\n.*free to change are .*workers"
+    ):
+        check_settings(old, RunConfig(optim=OptimConfig(lr=0.5)).as_dict())
+    with pytest.raises(UsageError, match=r"cannot change method\.loss \('focal' to None\)"):
+        check_settings({"method": {"name": "erm", "loss": "focal"}}, {"method": {"name": "erm"}})
+
+
+def run_folder(folder: Path) -> RunConfig:
+    config = RunConfig(data="digits-lt:10", method={"name": "erm"}, epochs=3, workers=1)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config.as_dict()))
+    return config
+
+
+def test_a_resumed_run_has_the_settings_of_its_folder(tmp_path: Path) -> None:
+    old = run_folder(tmp_path)
+    assert resolve_settings({"data": None}, resume=str(tmp_path)) == (old, tmp_path, True)
+    config, _, _ = resolve_settings({}, resume=str(tmp_path), overrides=["workers=0"])
+    assert config.workers == 0
+    with pytest.raises(UsageError, match=r"cannot change epochs \(3 to 4\)"):
+        resolve_settings({"epochs": 4}, resume=str(tmp_path))
+    with pytest.raises(UsageError, match=r"unknown setting epoch\ndid you mean epochs\?"):
+        resolve_settings({}, resume=str(tmp_path), overrides=["epoch=4"])
+
+
+def test_a_resumed_run_takes_no_other_folder_or_file(tmp_path: Path) -> None:
+    run_folder(tmp_path)
+    with pytest.raises(UsageError, match="--out elsewhere cannot go with --resume"):
+        resolve_settings({}, resume=str(tmp_path), out=Path("elsewhere"))
+    with pytest.raises(UsageError, match=r"--config a\.yaml cannot go with --resume"):
+        resolve_settings({}, resume=str(tmp_path), config=Path("a.yaml"))
+
+
+def test_resume_auto_starts_from_the_flags() -> None:
+    config, folder, resumes = resolve_settings({"data": "digits-lt", "epochs": 2}, resume="auto", out=Path("a"))
+    assert (config.epochs, folder, resumes) == (2, Path("a"), True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "is not a run: it has no config.yaml"),
+        ("", "is empty"),
+        ("[1", "is not YAML"),
+        ("- 1", "got list"),
+    ],
+)
+def test_a_folder_without_settings_is_refused(text: str | None, message: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_config(tmp_path)
+
+
+def test_another_loss_drops_the_settings_of_the_one_below() -> None:
+    below = {"method": {"name": "erm", "loss": "ldam", "loss_settings": {"scale": 30.0}}}
+    assert merge(below, {"method": {"loss": "focal"}}) == {"method": {"name": "erm", "loss": "focal"}}
+    assert merge(below, {"method": {"loss": "ldam"}}) == below
+    own = {"method": {"loss": "focal", "loss_settings": {"gamma": 1.0}}}
+    assert merge(below, own) == {"method": {"name": "erm"} | own["method"]}

@@ -1,0 +1,35 @@
+import pytest
+
+from longtail.training.training_screen import TrainingScreen
+
+
+def steps(screen: TrainingScreen, count: int) -> None:
+    for batch in range(1, count + 1):
+        screen.step(epoch=0, batch=batch, loss=1.0, lr=0.1, images=8)
+
+
+def test_a_long_training_without_an_accelerator_is_told_after_some_steps(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(0, 100_000, 60))  # a minute passes between any two looks at it
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    screen = TrainingScreen()
+    screen.start(epochs=100, steps=50, epoch=0)
+    steps(screen, 20)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no accelerator: at the speed of the first 20 steps this takes" in said
+    assert "--epochs 1 would take about 30 minutes" in said
+
+
+def test_a_short_training_is_not_commented_upon(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = TrainingScreen()
+    screen.start(epochs=1, steps=30, epoch=0)
+    steps(screen, 30)
+    assert "accelerator" not in capsys.readouterr().err
+
+
+def test_an_epoch_is_one_line_with_the_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = TrainingScreen()
+    screen.start(epochs=2, steps=1, epoch=0)
+    screen.epoch({"epoch": 1, "train/loss": 1.5, "val/accuracy": 0.5, "val/balanced": 0.4, "val/accuracy_few": None})
+    assert "epoch 1/2  loss 1.500  val: all 50.0% balanced 40.0%" in capsys.readouterr().err
