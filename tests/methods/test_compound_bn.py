@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from longtail.methods import ERM, CompoundBN
 from longtail.nn import CompoundBatchNorm, split_path
-from tests.methods.small import COUNTS, GROUPS, PLAIN, TARGET, images, network
+from tests.support.small_network import COUNTS, GROUPS, PLAIN, TARGET, images, network
 
 
 def build(row: str, norm: dict[str, Any] | None = None, **settings: Any) -> CompoundBN:

@@ -9,8 +9,8 @@ from torch import nn
 
 from longtail.methods import CompoundBN
 from longtail.nn import CompoundBatchNorm
-from tests.methods.small import COUNTS, TARGET, Images, network
 from tests.reference.compound_batch_norm import PaperNorm, dual_path_loss
+from tests.support.small_network import COUNTS, TARGET, Images, network
 
 CLASS_SETS = [0, 0, 1, 1]  # runs of their serial numbers
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from longtail.methods import CompoundBN
 from longtail.methods.compound_bn import ROWS
 from longtail.nn import READINGS, CompoundBatchNorm, Reading, class_groups, convert_batch_norm
-from tests.methods.small import COUNTS, TARGET, Images, images, network, norms
+from tests.support.small_network import COUNTS, TARGET, Images, images, network, norms
 
 
 @pytest.mark.parametrize(

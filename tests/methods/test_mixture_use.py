@@ -13,7 +13,7 @@ from longtail.data.views import Batch
 from longtail.methods import ERM, CompoundBN
 from longtail.methods._mixture_use import describe_mixture, mixture_row
 from longtail.nn import CompoundBatchNorm2d
-from tests.methods.small import COUNTS, network, norms
+from tests.support.small_network import COUNTS, network, norms
 
 PRIOR, MEAN, VAR = (0.2, 0.5, 0.3), (-1.0, 0.2, 1.5), (0.3, 1.0, 0.5)
 CLASSES = 4  # of which class 2 has no image

@@ -33,7 +33,7 @@ SETTINGS = [
 ]
 # Ranks differ from one process by the order of sums, and training spreads that: few and small steps keep it small.
 EPOCHS = 3
-SHORT_OF_MEMORY = (str(Path(__file__).with_name("short_of_memory.py")),)
+SHORT_OF_MEMORY = (str(Path(__file__).parents[1] / "support" / "short_of_memory.py"),)
 
 
 def start(

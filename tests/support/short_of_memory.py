@@ -1,6 +1,6 @@
 """`longtail`, on a machine whose rank 1 has memory for ROOM images at a time, for the tests of scale-out.
 
-    ROOM=20 torchrun ... tests/training/short_of_memory.py train ...
+    ROOM=20 torchrun ... tests/support/short_of_memory.py train ...
 
 Memory runs out in the last stage of a ResNet-8, where the statistics of other layers have been summed over the ranks
 and those of this one have not: the other ranks wait for them.
