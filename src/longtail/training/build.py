@@ -18,7 +18,7 @@ from longtail.data.preprocessing import Preprocessing, preprocessing_of
 from longtail.methods import Method
 from longtail.training.build_method import build_method, find_method
 from longtail.training.loggers import check_loggers
-from longtail.training.run_config import RunConfig
+from longtail.training.run_config import Precision, RunConfig
 from longtail.training.run_folder.model import load_model
 from longtail.training.run_folder.read import model_folder
 
@@ -100,6 +100,13 @@ def workers_for(config: RunConfig, images: ImageDataset) -> int:
     return 0 if in_memory and len(images) < 5000 else spare
 
 
+def precision_for(config: RunConfig) -> Precision:
+    """The precision: as asked, else bf16 where an accelerator has it, else 32."""
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32"
+
+
 def training_loader(parts: Parts, number: int = 0, *, rank: int = 0, world_size: int = 1) -> Loader:
     """Batches to train on from the method's sampler `number`."""
     config, images = parts.config, parts.data.train
@@ -136,16 +143,13 @@ def _resolved(config: RunConfig, data: LongTailData, preprocessing: Preprocessin
     fraction = config.val_fraction
     if fraction is None:
         fraction = 0.0 if config.data.partition(":")[0] in DATASETS else VAL_FRACTION
-    precision = config.precision
-    if precision == "auto":
-        precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32"
     return replace(
         config,
         method={"name": config.method["name"], **networks, **method.settings()},
         val_fraction=fraction,
         image_size=preprocessing.size,
         workers=workers_for(config, data.train),
-        precision=precision,
+        precision=precision_for(config),
         eval_every=config.eval_every or max(1, config.epochs // 20),
     )
 

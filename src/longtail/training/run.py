@@ -18,7 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from longtail._errors import LongtailError
 from longtail.evaluation import Evaluation, evaluate
-from longtail.training.build import build_run
+from longtail.training.build import build_run, precision_for
 from longtail.training.build_method import find_method
 from longtail.training.callback import Callback
 from longtail.training.checkpoint import check_fits, load_checkpoint
@@ -154,15 +154,12 @@ def launch(config: RunConfig) -> Fabric:
     # Each rank has the statistics of all already, so that buffers need not be sent around.
     skips = find_method(config).skips_parameters
     strategy: Any = DDPStrategy(forward_sync_buffers=False, find_unused_parameters=skips) if several else "auto"
-    precision = config.precision
-    if precision == "auto":
-        precision = "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32"
     fabric = Fabric(
         accelerator=accelerator,
         devices=int(devices),
         num_nodes=nodes,
         strategy=strategy,
-        precision=_PRECISIONS[precision],
+        precision=_PRECISIONS[precision_for(config)],
     )
     fabric.launch()
     return fabric
