@@ -78,7 +78,8 @@ def eager(layer: Layer) -> Layer:
 def make_variants(channels: int, components: int = COMPONENTS) -> dict[str, Layer]:
     """The layers to compare, by name; all in training mode, the mixtures with components apart."""
     torch.manual_seed(0)
-    reading = dataclasses.replace(READINGS["measured"], detach_responsibilities=False)  # the dearest gradient
+    # The dearest gradient; and no scaling of affine gradients, whose small operations are not the layer's own.
+    reading = dataclasses.replace(READINGS["measured"], detach_responsibilities=False, scale_affine=False)
     compound = CompoundBatchNorm2d(channels, components, reading=reading)
     compound.running_mean *= 0.3
     mixture = (compound.prior.clone(), compound.running_mean.clone(), compound.running_var.clone())

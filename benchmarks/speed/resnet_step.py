@@ -41,7 +41,6 @@ def make_passes() -> dict[str, Run]:
     plain = CifarResNet(32, CLASSES).to(memory_format=torch.channels_last)
     compound = convert_batch_norm(CifarResNet(32, CLASSES), components=COMPONENTS)
     compound = compound.to(memory_format=torch.channels_last)
-    part_components(compound, images[0], groups)
 
     def train(model: nn.Module, loss: Callable[[], Tensor]) -> Run:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9, weight_decay=2e-4)
@@ -81,13 +80,6 @@ def make_passes() -> dict[str, Run]:
         "batch_norm_inference": infer(plain),
         "compound_inference": infer(compound),
     }
-
-
-def part_components(model: nn.Module, images: Tensor, groups: Tensor) -> None:
-    """A few steps of the split path, so that the components differ as they do in training."""
-    with torch.no_grad(), split_path(model, groups):
-        for _ in range(5):
-            model(images)
 
 
 def main() -> None:
