@@ -118,12 +118,15 @@ def test_a_dry_run_prints_the_settings_that_the_run_writes(
         ["digits-lt", "--method", "erm", "--set", "method.los=focal"],
         ["digits-lt", "--method", "erm", "--set", "method.loss=focl"],
         ["digits-lt", "--loggers", "tensorbord"],
+        ["digits-lt", "--out", "used"],
     ],
 )
 def test_a_dry_run_refuses_what_training_refuses(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "notes.txt").touch()
     code = run(["train", *arguments])
     refusal = capsys.readouterr().err
     assert code != 0

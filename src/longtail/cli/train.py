@@ -62,7 +62,10 @@ def train(
         import yaml
 
         from longtail.training.build import resolve_run
+        from longtail.training.run_folder.write import RunFolder
 
+        if folder is not None and not resumes:
+            RunFolder(folder).check_unused()
         print(yaml.safe_dump(resolve_run(settings).as_dict(), sort_keys=False, allow_unicode=True), end="")
         return 0
     from longtail.training import train as run_training

@@ -5,6 +5,7 @@ classes and their training images, the size and normalisation of the images, ver
 """
 
 import json
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ def load_model(folder: Path) -> SavedModel:
         raise DataError(
             f"{error.filename or folder} does not exist",
             "the run has no finished model",
-            f"let it finish: longtail train --resume {folder.parent}",
+            f"let it finish: longtail train --resume {shlex.quote(str(folder.parent))}",
             code="no-model",
         ) from error
     except (json.JSONDecodeError, SafetensorError) as error:

@@ -1,6 +1,7 @@
 """Read a finished run from its folder, without torch: settings, classes, predictions; refuse what is no such thing."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -136,7 +137,7 @@ def _unfinished(path: Path, name: str) -> DataError:
     return DataError(
         f"{path} is not finished: it has no {name}",
         "a run has a model and predictions when it came to its end",
-        f"let it finish: longtail train --resume {path}",
+        f"let it finish: longtail train --resume {shlex.quote(str(path))}",
         code="not-finished",
         paths=[str(path)],
     )

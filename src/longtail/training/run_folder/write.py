@@ -22,6 +22,7 @@ import csv
 import io
 import json
 import platform
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -71,14 +72,18 @@ class RunFolder:
         """Whether the run came to its end."""
         return (self.path / "predictions.csv").exists() and not (self.path / PREVIOUS).exists()
 
-    def create(self) -> None:
-        """Make the folder; refuse one that has something in it."""
+    def check_unused(self) -> None:
+        """Refuse a folder that has something in it."""
         if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise UsageError(
                 f"{self.path} already exists and is not empty",
                 "a run does not write over another",
-                f"choose another --out, or go on with it: longtail train --resume {self.path}",
+                f"choose another --out, or go on with it: longtail train --resume {shlex.quote(str(self.path))}",
             )
+
+    def create(self) -> None:
+        """Make the folder; refuse one that has something in it."""
+        self.check_unused()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
