@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from longtail.data.views import Batch
 from longtail.methods import EpochData, Method, MethodOutput, sum_parts
+from longtail.methods.base import HeadedModel
 
 COUNTS = [40, 10, 2]
 SIZE, DIM, QUEUE = 12, 6, 24
@@ -99,7 +101,8 @@ class Momentum(Method):
     def prepare(self, *batches: Batch) -> tuple[Batch, ...]:
         (batch,) = batches
         with torch.no_grad():
-            self.fresh.copy_(F.normalize(self.encoder.forward_features(batch.views[0])))  # type: ignore[operator]
+            features = cast("HeadedModel", self.encoder).forward_features(batch.views[0])
+            self.fresh.copy_(F.normalize(features))
         return (batch._replace(extra={"key": self.fresh.clone()}),)
 
     def forward(self, *batches: Batch) -> MethodOutput:
