@@ -95,8 +95,15 @@ def check_data(data: Inventory, *, full: bool = False, progress: Progress | None
         *_single(readable),
     ]
     sides = sorted(min(scan.width, scan.height) for scan in good)
+    sizes = {(scan.height, scan.width) for scan in good}
+    readable = replace(
+        readable,
+        problems=tuple(problems),
+        image_size=next(iter(sizes)) if len(sizes) == 1 and not any(scan.rotated for scan in good) else None,
+        typical_side=round(median(sides)) if sides else None,
+    )
     return CheckReport(
-        replace(readable, problems=tuple(problems)),
+        readable,
         broken,
         dict(Counter(scan.mode for scan in good).most_common()),
         (sides[0], round(median(sides)), sides[-1]) if sides else (),

@@ -67,6 +67,8 @@ class Inventory:
         benchmark: whether it is a published benchmark, whose splits are used as they are.
         problems: what is wrong.
         notes: how the layout was understood, where that is not obvious.
+        image_size: (height, width) if all training images have the same; None if not, or before a check.
+        typical_side: the median of the shorter sides of the images; None before a check.
     """
 
     name: str
@@ -77,6 +79,8 @@ class Inventory:
     benchmark: bool = False
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    image_size: tuple[int, int] | None = None
+    typical_side: int | None = None
 
     def count(self, split: SplitName) -> int:
         """The number of images in a split; 0 if there is no such split."""

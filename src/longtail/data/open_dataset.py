@@ -54,7 +54,8 @@ class LongTailData:
         mean: the mean of each channel, for values between 0 and 1.
         std: the standard deviation of each channel.
         in_channels: 3 for RGB, 1 for the grey sets.
-        image_size: (height, width) if all images have the same size, else None.
+        image_size: (height, width) if all images are known to have the same size, else None.
+        typical_side: the median shorter side of the images; None if they were not checked.
         problems: what is wrong with the data.
         notes: how the layout was understood, and what was held out.
     """
@@ -71,6 +72,7 @@ class LongTailData:
     image_size: tuple[int, int] | None
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
+    typical_side: int | None = None
 
     def split(self, name: SplitName) -> ImageDataset:
         """The images of a split."""
@@ -167,7 +169,8 @@ def split_inventory(inventory: Inventory, seed: int = 0, *, val_fraction: float 
         mean=inventory.mean,
         std=inventory.std,
         in_channels=train.images.shape[3] if isinstance(train, ArrayImages) else 3,
-        image_size=train.images.shape[1:3] if isinstance(train, ArrayImages) else None,
+        image_size=train.images.shape[1:3] if isinstance(train, ArrayImages) else inventory.image_size,
+        typical_side=min(train.images.shape[1:3]) if isinstance(train, ArrayImages) else inventory.typical_side,
         problems=inventory.problems,
         notes=(*inventory.notes, *notes),
     )

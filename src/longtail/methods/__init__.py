@@ -6,6 +6,7 @@ from longtail.methods.bbn import BBN
 from longtail.methods.compound_bn import CompoundBN
 from longtail.methods.decoupled import Decoupled
 from longtail.methods.erm import ERM
+from longtail.methods.fine_tune import FineTune
 from longtail.methods.ride import RIDE
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "CompoundBN",
     "Decoupled",
     "EpochData",
+    "FineTune",
     "Method",
     "MethodOutput",
     "sum_parts",

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from longtail.models.base import MODELS
+from longtail.models.pretrained_weights import PretrainedWeights, find_weights
 from longtail.models.weights import load_weights
 
 TIMM = "timm/"
@@ -24,7 +25,7 @@ def create_model(
     num_classes: int,
     *,
     in_channels: int = 3,
-    pretrained: bool | str | Path = False,
+    pretrained: bool | str | Path | PretrainedWeights | None = False,
     image_size: int | None = None,
 ) -> nn.Module:
     """Make a model with `num_classes` outputs, in channels_last.
@@ -33,8 +34,8 @@ def create_model(
         name: one of `list_models()`; timm's may carry a tag for its weights (`resnet50.a1_in1k`).
         num_classes: the number of outputs.
         in_channels: 3 for colour, 1 for grey images.
-        pretrained: False for random weights; True for those of timm's hub, downloaded unless they are cached; or the
-            path of a safetensors file. A classifier with another number of classes keeps its random weights.
+        pretrained: which weights, see `find_weights`; or those that it found. A classifier with another number of
+            classes keeps its random weights.
         image_size: height and width of the images, for models built for another fixed size (most transformers).
             Convolutional models take any size.
 
@@ -50,16 +51,13 @@ def create_model(
     for argument, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         if value < 1:
             raise ValueError(f"{argument} must be at least 1, got {value}")
+    weights = pretrained if isinstance(pretrained, PretrainedWeights) else find_weights(name, pretrained)
     if name in MODELS:
-        if pretrained is True:
-            raise ValueError(
-                f"pretrained must be False or a safetensors file for {name}, got True: no weights of it are public"
-            )
         model = MODELS[name](num_classes, in_channels=in_channels)
     else:
-        model = _create_timm_model(name, num_classes, in_channels, pretrained is True, image_size)
-    if not isinstance(pretrained, bool):
-        load_weights(model, pretrained)
+        model = _create_timm_model(name, num_classes, in_channels, image_size)
+    if weights is not None:
+        load_weights(model, weights.file)
     return model.to(memory_format=torch.channels_last)
 
 
@@ -81,9 +79,7 @@ def list_models(pattern: str = "*", *, pretrained: bool = False) -> list[str]:
     return fnmatch.filter(theirs if pretrained else [*ours, *theirs], pattern)
 
 
-def _create_timm_model(
-    name: str, num_classes: int, in_channels: int, pretrained: bool, image_size: int | None
-) -> nn.Module:
+def _create_timm_model(name: str, num_classes: int, in_channels: int, image_size: int | None) -> nn.Module:
     import timm
 
     name = name.removeprefix(TIMM)
@@ -96,26 +92,5 @@ def _create_timm_model(
     # Only models with a fixed input size take the argument.
     if image_size is not None and config is not None and config.fixed_input_size:
         settings["img_size"] = image_size
-    if pretrained:
-        # custom_load is for weights in the format of a paper's code; the safetensors on the hub are in timm's own.
-        settings["pretrained_cfg_overlay"] = {"file": str(_download(name, config)), "custom_load": False}
-    model: nn.Module = timm.create_model(
-        name, pretrained=pretrained, num_classes=num_classes, in_chans=in_channels, **settings
-    )
+    model: nn.Module = timm.create_model(name, num_classes=num_classes, in_chans=in_channels, **settings)
     return model
-
-
-def _download(name: str, config: Any) -> Path:
-    """The safetensors file on the hub; timm itself would fall back to a pickle."""
-    from huggingface_hub import hf_hub_download
-
-    if config is None or config.hf_hub_id is None:
-        raise ValueError(f"pretrained must be False or a safetensors file for {name}, got True: timm has none")
-    try:
-        return Path(hf_hub_download(config.hf_hub_id, "model.safetensors"))
-    except OSError as error:  # no network, no such file, no space: all errors of the hub derive from it
-        reason = str(error).splitlines()[0]
-        raise ConnectionError(
-            f"cannot download the weights of {name} from huggingface.co/{config.hf_hub_id}: {reason} "
-            "(download model.safetensors from there on another machine, and pass its path as pretrained)"
-        ) from error

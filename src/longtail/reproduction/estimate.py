@@ -80,7 +80,7 @@ class Estimates:
 def share_done(run: PlannedRun) -> float:
     """The share of its epochs that an unfinished run has done."""
     try:
-        return min(1.0, len(read_metrics(run.folder / "metrics.csv")) / run.config.epochs)
+        return min(1.0, len(read_metrics(run.folder / "metrics.csv")) / run.config.planned_epochs)
     except (FileNotFoundError, ValueError):
         return 0.0
 
@@ -134,6 +134,7 @@ def _in_words(config: RunConfig) -> str:
     optim = config.optim
     return (
         f"{config.model.name}{', pretrained' if config.model.pretrained else ''}, "
-        f"{f'images of {size} x {size}' if size else 'images at full size'}, {counted(config.epochs, 'epoch')}, "
+        f"{f'images of {size} x {size}' if size else 'images at full size'}, "
+        f"{counted(config.planned_epochs, 'epoch')}, "
         f"batches of {config.batch_size}, {optim.name}, learning rate {optim.lr:g}, weight decay {optim.weight_decay:g}"
     )

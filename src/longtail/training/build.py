@@ -16,6 +16,7 @@ from longtail.data.loader import Loader, eval_loader, train_loader
 from longtail.data.open_dataset import VAL_FRACTION
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
 from longtail.methods import Method
+from longtail.models.pretrained_weights import PACKAGED, PretrainedWeights, find_weights
 from longtail.training.build_method import build_method, find_method
 from longtail.training.loggers import check_loggers
 from longtail.training.run_config import Precision, RunConfig
@@ -24,6 +25,8 @@ from longtail.training.run_folder.read import model_folder
 
 # Between the seeds of the samplers of one step, so that two of one kind draw different images.
 _SAMPLER_STRIDE = 1_000_003
+# Images up to this side get a network for small images when it is trained from scratch.
+_SMALL, _LARGE = 64, 224
 
 
 @dataclass(frozen=True)
@@ -35,12 +38,14 @@ class Parts:
         data: the images.
         preprocessing: how they are seen.
         method: with the model in it.
+        weights: that the model starts from; None for random ones.
     """
 
     config: RunConfig
     data: LongTailData
     preprocessing: Preprocessing
     method: Method
+    weights: PretrainedWeights | None = None
 
 
 def build_run(config: RunConfig, data: LongTailData | None = None, *, device: torch.device | str = "cpu") -> Parts:
@@ -50,13 +55,15 @@ def build_run(config: RunConfig, data: LongTailData | None = None, *, device: to
     """
     if data is None:
         data = open_data(config)
-    preprocessing = preprocessing_of(data, config.image_size)
+    config = name_network(config, data)
+    weights = weights_for(config)
+    preprocessing = preprocessing_for(config, data, weights)
     method = build_method(
         config,
         class_counts=list(data.class_counts),
         in_channels=data.in_channels,
         image_size=preprocessing.size,
-        pretrained=config.model.pretrained,
+        weights=weights,
         networks={name: _network_of(config, name, data.classes).to(device) for name in find_method(config).needs},
     )
     if config.optim.accumulate > 1 and not method.microbatches:
@@ -66,10 +73,11 @@ def build_run(config: RunConfig, data: LongTailData | None = None, *, device: to
             "use a smaller --batch-size instead",
         )
     try:
-        method.plan(config.epochs)
+        if config.planned_epochs:
+            method.plan(config.planned_epochs)
     except ValueError as error:
         raise UsageError(str(error)) from error
-    return Parts(_resolved(config, data, preprocessing, method), data, preprocessing, method)
+    return Parts(_resolved(config, data, preprocessing, method, weights), data, preprocessing, method, weights)
 
 
 def resolve_run(config: RunConfig) -> RunConfig:
@@ -79,16 +87,50 @@ def resolve_run(config: RunConfig) -> RunConfig:
 
 
 def open_data(config: RunConfig) -> LongTailData:
-    """Open the data, checked: files that cannot be read are left out."""
+    """Open the data, checked: files that cannot be read are left out.
+
+    A head is cross-validated, so that nothing is held out for it unless `val_fraction` says so.
+    """
+    fraction = 0.0 if config.val_fraction is None and config.head is not None else config.val_fraction
     return open_dataset(
         config.data,
         config.root,
         config.seed,
-        val_fraction=config.val_fraction,
+        val_fraction=fraction,
         allow_empty=config.allow_empty,
         ignore_unknown=config.ignore_unknown,
         check=True,
     )
+
+
+def name_network(config: RunConfig, data: LongTailData) -> RunConfig:
+    """The settings with a network: as asked, else the packaged one, or from scratch one for the size of the images."""
+    if config.model.name is not None:
+        return config
+    small = (config.image_size or data.typical_side or _LARGE) <= _SMALL
+    scratch = "resnet20" if small else "resnet18"
+    name = scratch if config.model.pretrained is False else PACKAGED
+    return replace(config, model=replace(config.model, name=name))
+
+
+def weights_for(config: RunConfig) -> PretrainedWeights | None:
+    """The weights that the network starts from."""
+    try:
+        return find_weights(str(config.model.name), config.model.pretrained)
+    except (ValueError, FileNotFoundError, ConnectionError) as error:
+        raise UsageError(str(error)) from error
+
+
+def preprocessing_for(config: RunConfig, data: LongTailData, weights: PretrainedWeights | None) -> Preprocessing:
+    """How the network sees the images: as the settings say, and normalised as the weights expect."""
+    seen = preprocessing_of(
+        data, config.image_size, flip=config.flip, augment=config.augment, crop_scale=config.crop_scale
+    )
+    if weights is not None and weights.mean is not None and weights.std is not None:
+        channels = data.in_channels
+        seen = replace(seen, mean=weights.mean[:channels], std=weights.std[:channels])
+    # A frozen network is shown all of an image: its edges are no worse than its centre.
+    return replace(seen, whole=config.head is not None)
 
 
 def workers_for(config: RunConfig, images: ImageDataset) -> int:
@@ -117,7 +159,7 @@ def training_loader(parts: Parts, number: int = 0, *, rank: int = 0, world_size:
         views=parts.method.views,
         sampler=parts.method.samplers[number],
         seed=config.seed + _SAMPLER_STRIDE * number,
-        epochs=config.epochs,
+        epochs=config.planned_epochs,
         workers=workers_for(config, images),
         rank=rank,
         world_size=world_size,
@@ -138,19 +180,30 @@ def evaluation_loader(parts: Parts, images: ImageDataset, *, rank: int = 0, worl
     )
 
 
-def _resolved(config: RunConfig, data: LongTailData, preprocessing: Preprocessing, method: Method) -> RunConfig:
+def _resolved(
+    config: RunConfig,
+    data: LongTailData,
+    preprocessing: Preprocessing,
+    method: Method,
+    weights: PretrainedWeights | None,
+) -> RunConfig:
     networks = {name: config.method[name] for name in method.needs}
     fraction = config.val_fraction
     if fraction is None:
-        fraction = 0.0 if config.data.partition(":")[0] in DATASETS else VAL_FRACTION
+        fraction = 0.0 if config.head or config.data.partition(":")[0] in DATASETS else VAL_FRACTION
+    pretrained = config.model.pretrained
     return replace(
         config,
         method={"name": config.method["name"], **networks, **method.settings()},
+        model=replace(config.model, pretrained=weights is not None if pretrained is None else pretrained),
         val_fraction=fraction,
         image_size=preprocessing.size,
+        flip=preprocessing.flip,
+        augment=preprocessing.augment,
+        crop_scale=preprocessing.crop_scale,
         workers=workers_for(config, data.train),
         precision=precision_for(config),
-        eval_every=config.eval_every or max(1, config.epochs // 20),
+        eval_every=config.eval_every or max(1, config.planned_epochs // 20),
     )
 
 

@@ -5,8 +5,11 @@ from collections.abc import Mapping
 from torch import nn
 
 from longtail._errors import UsageError
+from longtail.heads import HEADS
 from longtail.methods import METHODS, Method
 from longtail.models import create_model
+from longtail.models.pretrained_weights import PretrainedWeights
+from longtail.models.stage_features import StageFeatureNet
 from longtail.training.optimizer import reseed
 from longtail.training.run_config import RunConfig, check_method_settings
 
@@ -17,7 +20,7 @@ def build_method(
     class_counts: list[int],
     in_channels: int,
     image_size: int,
-    pretrained: bool | str = False,
+    weights: PretrainedWeights | None = None,
     networks: Mapping[str, nn.Module | None] | None = None,
 ) -> Method:
     """The model and the method around it; `networks` are those that the method needs, None to load a trained model."""
@@ -27,8 +30,17 @@ def build_method(
     reseed(config.seed, 0)
     try:
         model = create_model(
-            config.model.name, len(class_counts), in_channels=in_channels, pretrained=pretrained, image_size=image_size
+            config.model.name or "resnet32",
+            len(class_counts),
+            in_channels=in_channels,
+            pretrained=weights or False,
+            image_size=image_size,
         )
+        if config.model.features == "stages":
+            model = StageFeatureNet(model, len(class_counts), in_channels=in_channels, image_size=image_size)
+            if config.head is not None:
+                name, *rest = config.head["name"], {k: v for k, v in config.head.items() if k != "name"}
+                model.classifier = HEADS[name](class_counts, **rest[0]).blank(model.num_features)
         return kind(model, class_counts, **settings)
     except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
         raise UsageError(str(error.args[0] if error.args else error)) from error

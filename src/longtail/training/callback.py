@@ -11,6 +11,9 @@ class Callback:
     def say(self, message: str) -> None:
         """Tell the user a sentence."""
 
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Something other than steps, such as embedding, has come so far."""
+
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """The training begins, at `epoch` (from 0), with `steps` batches an epoch."""
 

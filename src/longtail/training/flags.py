@@ -13,7 +13,7 @@ from os import PathLike
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from longtail._errors import UsageError
-from longtail.training.run_config import ModelConfig, OptimConfig, Precision, RunConfig
+from longtail.training.run_config import ModelConfig, OptimConfig, Precision, Quality, RunConfig
 from longtail.training.settings import Settings, merge, nest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -24,6 +24,8 @@ class TrainFlags(TypedDict, total=False):
 
     method: str | Mapping[str, Any] | None
     model: Annotated[str | None, "model.name"]
+    time: str | float | None
+    quality: Quality | None
     epochs: int | None
     batch_size: int | None
     lr: Annotated[float | None, "optim.lr"]
@@ -32,8 +34,13 @@ class TrainFlags(TypedDict, total=False):
     precision: Precision | None
     workers: int | Literal["auto"] | None
     image_size: int | None
+    flip: bool | None
+    augment: Literal["none", "weak", "strong"] | None
+    crop_scale: float | None
     root: str | PathLike[str] | None
+    head: str | Mapping[str, Any] | None
     pretrained: Annotated[bool | str | None, "model.pretrained"]
+    from_scratch: Annotated[bool | None, "model.pretrained"]
     loggers: Sequence[str] | None
     max_time: float | None
     compile: bool | None
@@ -50,6 +57,10 @@ def nest_flags(flags: Mapping[str, Any]) -> Settings:
             near = difflib.get_close_matches(name, keys, n=1)
             fix = f"did you mean {near[0]}?" if near else f"there are {', '.join(keys)}"
             raise UsageError(f"train has no argument {name!r}", "", fix)
+        if name == "from_scratch":
+            if value is None:
+                continue
+            value = not value
         settings = merge(settings, nest(keys[name], os.fspath(value) if isinstance(value, PathLike) else value))
     return settings
 
@@ -71,7 +82,9 @@ def with_flags(annotate: Callable[[Any], Any] = lambda hint: hint) -> Callable[[
         ]
         data, rest = first[:1], first[1:]
         function.__signature__ = old.replace(parameters=[*data, *flags, *rest])  # type: ignore[attr-defined] # PEP 362
-        lines = "\n        ".join(f"{name}: {_help(key)}" for name, (_, key) in _flags().items())
+        lines = "\n        ".join(
+            f"{name}: {_help(name if name == 'from_scratch' else key)}" for name, (_, key) in _flags().items()
+        )
         doc = re.sub(r"\bdata: .*", f"data: {_help('data')}", function.__doc__ or "")
         function.__doc__ = re.sub(r"\*\*flags: .*", lines, doc)
         return function
@@ -89,6 +102,8 @@ def _flags() -> dict[str, tuple[Any, str]]:
 
 def _help(key: str) -> str:
     """What the docstring of the settings says of one."""
+    if key == "from_scratch":
+        return "Start from random weights, whatever is on this machine."
     group, _, name = key.rpartition(".")
     kind = {"": RunConfig, "model": ModelConfig, "optim": OptimConfig}[group]
     found = re.search(rf"^    {name}: (.*(?:\n {{8}}.*)*)", inspect.getdoc(kind) or "", re.MULTILINE)

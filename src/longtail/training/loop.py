@@ -103,7 +103,7 @@ class TrainingLoop:
             self._batches.close()
 
     def _run(self) -> None:
-        epochs, first = self.config.epochs, self.progress.epoch
+        epochs, first = self.config.planned_epochs, self.progress.epoch
         with StopRequest(self.config.max_time) as request:
             for epoch in range(first, epochs):
                 self._module.train()
@@ -130,8 +130,8 @@ class TrainingLoop:
         """One update of the weights."""
         progress, config = self.progress, self.config
         # Of the start of the step: a position, so that nothing depends on the past.
-        done = (progress.epoch + progress.batch / steps) / config.epochs
-        lr = learning_rate(config.optim, progress=done, epochs=config.epochs, stages=self.method.stages)
+        done = (progress.epoch + progress.batch / steps) / config.planned_epochs
+        lr = learning_rate(config.optim, progress=done, epochs=config.planned_epochs, stages=self.method.stages)
         lr *= self.method.lr_scale
         set_learning_rate(self._optimizer, lr)
         self._predicted = {}
@@ -211,12 +211,12 @@ class TrainingLoop:
             **{f"train/{name.removeprefix('part/')}": value / images for name, value in sums.items()},
             "lr": self._optimizer.param_groups[0]["lr"],
         }
-        if epoch == config.epochs or epoch % self._eval_every == 0:
+        if epoch == config.planned_epochs or epoch % self._eval_every == 0:
             # Without a validation split the test split is watched; nothing is ever chosen by it.
             split: SplitName = "val" if len(self.parts.data.val) else "test"
             row |= metrics_row(split, self.predict(split), self.parts.data)
             row |= self.method.epoch_row()
-            if self.ranks.is_first and record_due(epoch, epochs=config.epochs, every=self._eval_every):
+            if self.ranks.is_first and record_due(epoch, epochs=config.planned_epochs, every=self._eval_every):
                 progress.records += method_record(self.evaluated_model, self.parts, self.fabric, epoch=epoch)
         progress.rows.append(row)
         progress.epoch, progress.batch, progress.sums = epoch, 0, {}
@@ -289,7 +289,7 @@ class TrainingLoop:
             self.save()
 
     def _stop_if_asked(self, request: StopRequest, *, between_epochs: bool = False) -> None:
-        if between_epochs and self.progress.epoch == self.config.epochs:
+        if between_epochs and self.progress.epoch == self.config.planned_epochs:
             return
         reason = self.ranks.agree(request.reason)
         if reason:

@@ -24,7 +24,7 @@ def method_record(model: nn.Module, parts: Parts, fabric: Fabric, *, epoch: int)
     that is looked at goes through the same states as one that is not.
     """
     images = parts.data.test
-    most = _IMAGES if epoch == parts.config.epochs else _IMAGES_MEANWHILE
+    most = _IMAGES if epoch == parts.config.planned_epochs else _IMAGES_MEANWHILE
     chosen = np.linspace(0, len(images) - 1, min(most, len(images))).astype(np.int64)
     loader = eval_loader(images.select(chosen), parts.preprocessing, batch_size=128)
     model.eval()

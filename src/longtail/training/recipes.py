@@ -13,6 +13,7 @@ from longtail._errors import UsageError
 # The share of its epochs that a recipe keeps; it keeps at least _FEWEST.
 BUDGETS = {"paper": 1.0, "quick": 0.05}
 _FEWEST = 5
+_FROM_SCRATCH = {"cifar10-lt", "cifar100-lt", "fashion-mnist-lt", "imagenet-lt", "places-lt", "inaturalist2018"}
 
 
 def find_recipe(data: str, method: str, budget: str = "paper") -> dict[str, Any]:
@@ -35,6 +36,21 @@ def find_recipe(data: str, method: str, budget: str = "paper") -> dict[str, Any]
                 recipe["epochs"] = max(_FEWEST, round(recipe["epochs"] * BUDGETS[budget]))
             return recipe
     return {}
+
+
+def default_method(data: str, pretrained: object = None) -> str:
+    """What trains when nobody says how.
+
+    Your own images, and the embedded digits, start from pretrained weights. The other benchmarks are trained from
+    scratch, as in their papers, unless weights are asked for.
+
+    Args:
+        data: as `find_recipe` has it.
+        pretrained: the setting of the model; None if it is not given.
+    """
+    benchmark = data.partition(":")[0] in _FROM_SCRATCH
+    from_scratch = pretrained is False or (benchmark and pretrained is None)
+    return "erm" if from_scratch else "fine_tune"
 
 
 def list_recipes() -> list[str]:

@@ -12,9 +12,21 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from longtail._errors import UsageError
-from longtail.training.ranges import Auto, Count, Decay, Fraction, NonNegative, Positive, Whole, check_ranges
+from longtail.training.duration import parse_duration
+from longtail.training.ranges import (
+    Auto,
+    Count,
+    Decay,
+    Fraction,
+    NonNegative,
+    Positive,
+    Share,
+    Whole,
+    check_ranges,
+)
 
 Precision = Literal["auto", "32", "bf16", "fp16"]
+Quality = Literal["fast", "good", "best"]
 
 
 @dataclass(frozen=True)
@@ -22,12 +34,15 @@ class ModelConfig:
     """The backbone.
 
     Args:
-        name: the backbone: resnet32, or any of timm's; see `longtail list models`.
-        pretrained: true for timm's weights, or a safetensors file.
+        name: the backbone: resnet32, or any of timm's; see `longtail list models`. Auto is EfficientNet-Lite0 with its
+            ImageNet weights, or from scratch a network for the size of the images.
+        pretrained: a file of weights, or true for timm's, downloaded if need be. Auto takes what is on this machine.
+        features: last for the network as it is; stages for a classifier on the features of all its stages.
     """
 
-    name: str = "resnet32"
-    pretrained: bool | str = False
+    name: Auto | str = None
+    pretrained: Auto | bool | str = None
+    features: Literal["last", "stages"] = "last"
 
     def __post_init__(self) -> None:
         check_ranges(self, "model.")
@@ -73,14 +88,23 @@ class RunConfig:
         data: a folder of class folders; one with train/, val/ and test/ of them; a CSV with path,label[,split]; or a
             name: cifar10-lt, cifar10-lt:50 (imbalance factor 50), imagenet-lt:/path, digits-lt.
         root: the folder of named data sets (default: LONGTAIL_DATA, else the user's cache folder).
-        method: how to train: compound_bn (the default), erm, decoupled ...; see `longtail list methods`.
+        method: how to train: fine_tune (the default with pretrained weights), erm (from scratch), compound_bn ...; see
+            `longtail list methods`.
         model: the backbone.
+        head: the classifier to fit on the features of the frozen backbone before anything else, such as
+            {name: linear}; None for none. See `longtail list heads`.
         optim: the optimiser.
-        epochs: how often each image is seen, on average.
+        time: how long the whole run may take, such as 90s, 10m or 1h; size, head and epochs are planned for it.
+            Auto follows quality.
+        quality: fast (1 minute), good (3 minutes) or best (15 minutes), where time is not given.
+        epochs: how often each image is seen, on average; 0 keeps the fitted head. Auto is what the time allows.
         batch_size: images of a batch, all devices together.
         seed: of the subset, the order, the augmentation and the first weights.
         val_fraction: share of the training images to validate on; None follows the rule of the data set.
-        image_size: height and width of what the network sees, for images that are resized.
+        image_size: height and width of what the network sees; images of another size are resized.
+        flip: whether to mirror images at random in training. Auto follows from the data.
+        augment: none, weak (crops and mirroring) or strong (AutoAugment as well); auto is what the method asks for.
+        crop_scale: the smallest share of its area that a random crop keeps, for images that are resized.
         allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
         workers: processes that make batches, or auto.
@@ -97,14 +121,20 @@ class RunConfig:
 
     data: str = "digits-lt"
     root: str | None = None
-    method: Mapping[str, Any] = field(default_factory=lambda: {"name": "compound_bn"})
+    method: Mapping[str, Any] = field(default_factory=lambda: {"name": "erm"})
     model: ModelConfig = field(default_factory=ModelConfig)
+    head: Mapping[str, Any] | None = None
     optim: OptimConfig = field(default_factory=OptimConfig)
-    epochs: Count = 100
+    time: Positive | Auto = None
+    quality: Quality = "good"
+    epochs: Whole | Auto = None
     batch_size: Count = 128
     seed: Whole = 0
     val_fraction: Fraction | Auto = None
     image_size: Count | Auto = None
+    flip: bool | Auto = None
+    augment: Literal["none", "weak", "strong"] | Auto = None
+    crop_scale: Share | Auto = None
     allow_empty: bool = False
     ignore_unknown: bool = False
     workers: Whole | Auto = None
@@ -119,9 +149,19 @@ class RunConfig:
     loggers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "time", parse_duration(self.time, "time"))
         check_ranges(self, "")
+        if self.epochs == 0 and self.head is None:
+            raise UsageError("epochs must be at least 1 without a head, got 0", "nothing would be trained")
         if not isinstance(self.method.get("name"), str):
             raise UsageError("method must have a name", "", "set method.name, such as erm")
+
+    @property
+    def planned_epochs(self) -> int:
+        """The epochs, once they are settled."""
+        if self.epochs is None:
+            raise ValueError("epochs must be settled before the training is built")
+        return self.epochs
 
     def as_dict(self) -> dict[str, Any]:
         """Plain dictionaries, lists and values, as `config.yaml` has them."""

@@ -13,13 +13,13 @@ from typing import Any
 import yaml
 
 from longtail._errors import DataError, UsageError
-from longtail.training.recipes import find_recipe
+from longtail.training.recipes import default_method, find_recipe
 from longtail.training.run_config import RunConfig, build_config, check_keys
 
 Settings = dict[str, Any]
 
 # Environment variables with our prefix that are not settings.
-_OTHER_VARIABLES = {"LONGTAIL_DATA", "LONGTAIL_KERNELS"}
+_OTHER_VARIABLES = {"LONGTAIL_CACHE", "LONGTAIL_DATA", "LONGTAIL_KERNELS"}
 
 # What a resumed run may change: where and how fast it runs, not what comes out.
 FREE_ON_RESUME = frozenset(
@@ -91,8 +91,13 @@ def layer_settings(
     for where, layer in layers.items():
         check_keys(layer, where)
         above = merge(above, layer)
-    method = _as_method(above.get("method")).get("name", RunConfig().method["name"])
-    recipe = find_recipe(str(above.get("data", RunConfig().data)), str(method), budget)
+    data, model = str(above.get("data", RunConfig().data)), above.get("model", {})
+    method = _as_method(above.get("method")).get("name") or default_method(data, model.get("pretrained"))
+    recipe = find_recipe(data, str(method), budget)
+    if method != "fine_tune" and "pretrained" not in model:
+        recipe = merge({"model": {"pretrained": False}}, recipe)  # every other method starts from scratch
+    if "time" in above or "quality" in above:
+        recipe.pop("epochs", None)  # planned for that time
     return merge(merge({"method": {"name": method}}, recipe), above)
 
 
@@ -135,14 +140,14 @@ def nest(key: str, value: Any) -> Settings:
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> Settings:
     """`above` over `below`, group by group.
 
-    A method of another name replaces the one below with its arguments, and any other choice, such as `loss`, drops the
-    `loss_settings` of the one below.
+    A method or head of another name replaces the one below with its arguments, and any other choice, such as `loss`,
+    drops the `loss_settings` of the one below.
     """
     changed = {f"{name}_settings" for name, value in above.items() if name in below and below[name] != value}
     result = {name: value for name, value in below.items() if name not in changed}
     for name, value in above.items():
         old = result.get(name)
-        if name == "method":
+        if name in ("method", "head") and value is not None:
             value, old = _as_method(value), _as_method(old)
             if old and value.get("name", old.get("name")) != old.get("name"):
                 old = {}

@@ -16,9 +16,9 @@ from pathlib import Path
 from longtail.data import LongTailData
 from longtail.training.build import Parts, build_run
 from longtail.training.callback import Callback
+from longtail.training.launch import launch
 from longtail.training.loop import Progress, TrainingLoop
 from longtail.training.predict_logits import predict_logits
-from longtail.training.run import launch
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.write import RunFolder
 
@@ -42,12 +42,12 @@ class Speed:
         """The duration of a whole run with these settings on this data."""
         steps = max(1, len(data.train) // config.batch_size)
         mean_step = sum(share * step for share, step in self.stages)
-        every = config.eval_every or max(1, config.epochs // 20)
+        every = config.eval_every or max(1, config.planned_epochs // 20)
         # The last epoch is always evaluated, and on the test images whatever was watched before.
-        evaluated = -(-config.epochs // every) * (len(data.val) or len(data.test)) + (
+        evaluated = -(-config.planned_epochs // every) * (len(data.val) or len(data.test)) + (
             len(data.test) if len(data.val) else 0
         )
-        return config.epochs * steps * mean_step + evaluated * self.image
+        return config.planned_epochs * steps * mean_step + evaluated * self.image
 
 
 def measure_speed(config: RunConfig, data: LongTailData) -> Speed:
@@ -55,7 +55,7 @@ def measure_speed(config: RunConfig, data: LongTailData) -> Speed:
     starts = build_run(config, data).method.stages
     stages = []
     for start, end in zip(starts, (*starts[1:], 1.0), strict=True):
-        epoch = min(math.ceil(start * config.epochs), config.epochs - 1)
+        epoch = min(math.ceil(start * config.planned_epochs), config.planned_epochs - 1)
         stages.append((end - start, _time_steps(build_run(config, data), epoch=epoch)))
     return Speed(tuple(stages), _time_evaluation(build_run(config, data)))
 

@@ -32,7 +32,7 @@ class TrainingScreen(Callback):
         self.is_first_rank = os.environ.get("RANK", "0") == "0"
         self._console = Console(file=sys.stderr, quiet=not self.is_first_rank)
         self._bar = Progress(
-            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn("{task.fields[epoch]}"),
             BarColumn(bar_width=12),
             TimeRemainingColumn(),
             TextColumn("{task.fields[shown]}"),  # last, because a narrow terminal cuts it
@@ -49,11 +49,19 @@ class TrainingScreen(Callback):
         """Print a line."""
         self._console.print(message, markup=False, highlight=False, soft_wrap=True)
 
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Show the bar for something other than steps."""
+        if not self._bar.live.is_started:
+            self._bar.start()
+        self._bar.update(self._task, completed=done, total=total, epoch=what, shown=f"{done:,} of {total:,} images")
+        if done == total:
+            self._bar.stop()
+
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """Show the bar."""
         self._epochs, self._steps, self._since = epochs, steps, time.monotonic()
         self._images = self._seen = 0
-        self._bar.update(self._task, total=epochs * steps, completed=epoch * steps, epoch=f"{epoch + 1}/{epochs}")
+        self._bar.update(self._task, total=epochs * steps, completed=epoch * steps, epoch=f"epoch {epoch + 1}/{epochs}")
         self._bar.start()
 
     def step(self, *, epoch: int, batch: int, loss: float, lr: float, images: int) -> None:
@@ -66,7 +74,7 @@ class TrainingScreen(Callback):
         self._bar.update(
             self._task,
             completed=epoch * self._steps + batch,
-            epoch=f"{epoch + 1}/{self._epochs}",
+            epoch=f"epoch {epoch + 1}/{self._epochs}",
             shown=f"loss {loss:.3f} {speed:.0f} img/s lr {lr:.2g} {self._accuracies}",
         )
 

@@ -90,11 +90,14 @@ class PadCrop:
 class ResizedCrop:
     """Crop at random (see `random_boxes`), resize to `size` x `size`, flip half of the time.
 
+    A crop keeps at least a share `smallest` of the area.
+
     Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
     """
 
     size: int
     flip: bool = True
+    smallest: float = 0.08
     draws: ClassVar[int] = 23
 
     @property
@@ -104,7 +107,7 @@ class ResizedCrop:
 
     def __call__(self, images: Images, draws: NDArray[np.float64]) -> Tensor:
         """Crop each image."""
-        boxes = random_boxes(np.array([image.shape[-2:] for image in images]), draws[:, :22])
+        boxes = random_boxes(np.array([image.shape[-2:] for image in images]), draws[:, :22], smallest=self.smallest)
         flipped = (draws[:, 22] < 0.5) & self.flip
         crops = []
         for image, (top, left, height, width), flip in zip(images, boxes.tolist(), flipped, strict=True):

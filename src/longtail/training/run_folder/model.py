@@ -50,7 +50,8 @@ def save_model(
     description = {
         "format": FORMAT,
         "longtail": __version__,
-        "model": {"name": config.model.name, "in_channels": data.in_channels},
+        "model": {"name": config.model.name, "in_channels": data.in_channels, "features": config.model.features},
+        "head": None if config.head is None else dict(config.head),
         "method": dict(config.method),
         "data": config.data,
         "classes": list(data.classes),
@@ -80,7 +81,9 @@ def load_model(folder: Path) -> SavedModel:
     seen: dict[str, Any] = description["preprocessing"]
     preprocessing = Preprocessing(**seen | {"mean": tuple(seen["mean"]), "std": tuple(seen["std"])})
     architecture = description["model"]
-    config = build_config({"model": {"name": architecture["name"]}, "method": description["method"]}, str(folder))
+    network = {"name": architecture["name"], "features": architecture.get("features", "last")}
+    settings = {"model": network, "head": description.get("head"), "method": description["method"]}
+    config = build_config(settings, str(folder))
     method = build_method(
         config,
         class_counts=description["class_counts"],

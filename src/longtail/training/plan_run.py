@@ -1,0 +1,159 @@
+"""Settle what only the data and the clock can tell: the network, the size of the images, the epochs.
+
+A run from pretrained weights first fits a head on frozen features: its size is the largest at which all images are
+embedded in time. What is left may go to fine-tuning. A run from scratch gets the epochs that fit. The plan is made of
+measurements on this machine, so it differs from one to another; config.yaml has what was settled, and repeats it.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from longtail._errors import UsageError, counted
+from longtail.data import LongTailData
+from longtail.training.build import name_network, preprocessing_for, weights_for
+from longtail.training.build_method import build_method
+from longtail.training.duration import format_duration
+from longtail.training.frozen_head import affordable_size, time_embedding
+from longtail.training.recipes import find_recipe
+from longtail.training.run_config import OptimConfig, RunConfig
+from longtail.training.speed import measure_speed
+
+Say = Callable[[str], None]
+
+MINUTES = {"fast": 1.0, "good": 3.0, "best": 15.0}
+# Fine-tuning is worth its while from so many epochs on, in what is left of the time; more than so many do not help.
+_FEWEST_EPOCHS, _MOST_EPOCHS = 3, 10
+# A step of training costs about as much as so many of inference.
+_TRAINING_COST = 3.5
+# From scratch: at most so many epochs, and at least one.
+_MOST_FROM_SCRATCH = 300
+# The share of the time that is planned; the rest is for the report, and for measurements that were too good.
+_PLANNED = 0.85
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The time of a run.
+
+    Args:
+        seconds: all of it; None for no limit.
+        started: when it began, by the monotonic clock.
+    """
+
+    seconds: float | None
+    started: float
+
+    @property
+    def left(self) -> float:
+        """Seconds until the end; infinite without a limit."""
+        return float("inf") if self.seconds is None else self.seconds - (time.monotonic() - self.started)
+
+
+def budget_of(config: RunConfig, started: float) -> Budget:
+    """The time that a run may take: none is set where its epochs are."""
+    if config.time is None and config.epochs is not None:
+        return Budget(None, started)
+    return Budget(60 * (config.time or MINUTES[config.quality]), started)
+
+
+def plan_run(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device, say: Say) -> RunConfig:
+    """The settings with network, size and epochs; what the user set stays.
+
+    Args:
+        config: the settings.
+        data: the images.
+        budget: of the run.
+        device: where it computes.
+        say: tells the user what was chosen.
+    """
+    config = name_network(config, data)
+    weights = weights_for(config)
+    if weights is None and config.method["name"] == "fine_tune":
+        say(
+            f"there are no weights of {config.model.name} on this machine (--pretrained downloads them): "
+            "training from scratch"
+        )
+        config = _from_scratch(config)
+    if config.head is not None:
+        return _plan_head(config, data, budget, device=device)
+    if config.epochs is None:
+        config = replace(config, epochs=_affordable_epochs(config, data, budget))
+    return config
+
+
+def describe_run(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device) -> list[str]:
+    """The first lines on the screen: data, network, weights and licence, size, method, device, time."""
+    weights = weights_for(config)
+    whose = "from scratch" if weights is None else f"{weights.source} ({weights.licence})"
+    size = config.image_size or preprocessing_for(config, data, weights).size
+    how = [] if config.head is None else [f"{config.head['name']} head on frozen features"]
+    if config.epochs:
+        how.append(f"{config.method['name']} for {counted(config.epochs, 'epoch')}")
+    limit = "" if budget.seconds is None else f", at most {format_duration(budget.seconds)}"
+    counts = [count for count in data.class_counts if count]
+    return [
+        f"{data.name}: {len(data.train):,} training images of {counted(len(data.classes), 'class')} "
+        f"({max(counts):,} to {min(counts):,} each)",
+        f"{config.model.name}, {whose}, {size} px, {' then '.join(how)}, on {device}{limit}",
+    ]
+
+
+def _from_scratch(config: RunConfig) -> RunConfig:
+    """The settings for training the same network without weights."""
+    recipe = find_recipe(config.data, "erm")
+    return replace(
+        config,
+        method=recipe["method"],
+        head=None,
+        model=replace(config.model, pretrained=False, features="last"),
+        optim=OptimConfig(**recipe["optim"]),
+    )
+
+
+def _plan_head(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device) -> RunConfig:
+    if budget.seconds is None:
+        return config if config.epochs is not None else replace(config, epochs=0)
+    cost = _embedding_cost(config, data, device)
+    size = config.image_size or affordable_size(
+        cost, data, data.typical_side or 224, seconds=max(budget.left, 1.0) * _PLANNED
+    )
+    epochs = config.epochs
+    if epochs is None:
+        embedding = (len(data.train) + len(data.val) + len(data.test)) * cost(size)
+        # Embedded again after fine-tuning, to fit the head anew.
+        left = _PLANNED * budget.left - 2 * embedding
+        affordable = int(left / max(_TRAINING_COST * cost(size) * len(data.train), 1e-9))
+        epochs = min(affordable, _MOST_EPOCHS) if affordable >= _FEWEST_EPOCHS else 0
+    return replace(config, image_size=size, epochs=epochs)
+
+
+def _embedding_cost(config: RunConfig, data: LongTailData, device: torch.device) -> Callable[[int], float]:
+    probe: Any = build_method(
+        config,
+        class_counts=list(data.class_counts),
+        in_channels=data.in_channels,
+        image_size=config.image_size or 64,
+    ).model
+    if not hasattr(probe, "stage_features"):
+        raise UsageError(
+            f"model.features must be stages for a head, got {config.model.features!r}",
+            "the head is fitted on the features of all stages",
+            "--set model.features=stages",
+        )
+    return time_embedding(probe, data.in_channels, device)
+
+
+def _affordable_epochs(config: RunConfig, data: LongTailData, budget: Budget) -> int:
+    """The epochs from scratch that fit into what is left of the time."""
+    if budget.seconds is None:
+        return 100
+    one = replace(config, epochs=_FEWEST_EPOCHS, eval_every=1)
+    speed = measure_speed(one, data)
+    total = _PLANNED * budget.left
+    several = [replace(config, epochs=n) for n in range(1, _MOST_FROM_SCRATCH + 1)]
+    fitting = [n for n, each in enumerate(several, start=1) if speed.seconds(each, data) <= total]
+    return max(fitting, default=1)
