@@ -59,7 +59,7 @@ class Screen:
 
     def say(self, message: str) -> None:
         """Print one line."""
-        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(message, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def advance(self, done: int, total: int | None) -> None:
         """Move the bar."""

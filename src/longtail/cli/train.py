@@ -1,5 +1,6 @@
 """`longtail train DATA`."""
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
@@ -54,6 +55,7 @@ def train(
         budget: quick keeps a twentieth of the recipe's epochs.
         dry_run: Check everything, print the resolved settings, and stop.
     """
+    started = time.monotonic()
     given = nest_flags({"data": data, **flags})
     settings, folder, resumes = resolve_settings(
         given, out=out, resume=resume, config=config, overrides=set_, budget=budget
@@ -72,7 +74,7 @@ def train(
     from longtail.training.training_screen import TrainingScreen
 
     with TrainingScreen() as screen:
-        run = run_training(settings, out=folder, resume=resumes, callback=screen)
+        run = run_training(settings, out=folder, resume=resumes, callback=screen, started=started)
     if screen.is_first_rank:
         print("\n".join(summary(run)))
     return 0

@@ -22,7 +22,7 @@ first. Every draw is stratified, depends on the seed, and comes from train, neve
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -174,6 +174,14 @@ def split_inventory(inventory: Inventory, seed: int = 0, *, val_fraction: float 
         problems=inventory.problems,
         notes=(*inventory.notes, *notes),
     )
+
+
+def hold_out_validation(data: LongTailData, fraction: float, seed: int = 0) -> LongTailData:
+    """Data without validation images, some of its training images held out for that, as `val_fraction` would."""
+    kept, out = holdout_indices(data.train.targets, fraction, seed)
+    train = data.train.select(kept)
+    counts = np.bincount(train.targets, minlength=len(data.classes)).tolist()
+    return replace(data, train=train, val=data.train.select(out), class_counts=ClassCounts(counts))
 
 
 def data_root(root: str | os.PathLike[str] | None = None) -> Path:

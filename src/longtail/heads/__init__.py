@@ -1,7 +1,7 @@
 """Heads: the last layer, trained on the features of a frozen network, in seconds."""
 
 from longtail.heads.base import HEADS, Head
-from longtail.heads.choose_head import HeadChoice, choose_head
+from longtail.heads.choose_head import HeadChoice, balanced_accuracy, choose_head, is_better
 from longtail.heads.class_means import ClassMeansHead
 from longtail.heads.cosine import CosineHead
 from longtail.heads.crt import CRTHead
@@ -25,5 +25,7 @@ __all__ = [
     "LinearHead",
     "MaxNormHead",
     "TauNormHead",
+    "balanced_accuracy",
     "choose_head",
+    "is_better",
 ]

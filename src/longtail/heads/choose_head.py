@@ -86,10 +86,10 @@ def choose_head(
         found[value] = _out_of_fold(features, target, fold, folds, name, chosen, len(class_counts))
     scored = np.flatnonzero(fold >= 0)
     correct = {value: (logits[scored].argmax(1) == labels[scored]) for value, logits in found.items()}
-    scores = {value: _balanced(right, labels[scored]) for value, right in correct.items()}
+    scores = {value: balanced_accuracy(right, labels[scored]) for value, right in correct.items()}
     first = best = next(iter(found))
     for value in found:
-        if scores[value] > scores[best] and _is_better(correct[value], correct[first], labels[scored], seed):
+        if scores[value] > scores[best] and is_better(correct[value], correct[first], labels[scored], seed):
             best = value
     chosen = given if best is None else given | {str(kind.knob): best}
     resolved = kind(class_counts, **chosen).settings()
@@ -134,13 +134,13 @@ def _out_of_fold(
     return logits
 
 
-def _balanced(correct: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
+def balanced_accuracy(correct: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:
     """The mean over classes of the share that is correct; 0 if nothing was scored."""
     present = np.unique(labels)
     return float(np.mean([correct[labels == k].mean() for k in present])) if len(present) else 0.0
 
 
-def _is_better(new: NDArray[np.bool_], old: NDArray[np.bool_], labels: NDArray[np.int64], seed: int) -> bool:
+def is_better(new: NDArray[np.bool_], old: NDArray[np.bool_], labels: NDArray[np.int64], seed: int = 0) -> bool:
     """Whether the balanced accuracy rises by more than one standard error, by a bootstrap within classes."""
     change = new.astype(float) - old.astype(float)
     generator = np.random.default_rng(seed)
@@ -149,4 +149,4 @@ def _is_better(new: NDArray[np.bool_], old: NDArray[np.bool_], labels: NDArray[n
         members = change[labels == k]
         means.append(members[generator.integers(len(members), size=(_RESAMPLES, len(members)))].mean(1))
     drawn = np.mean(means, axis=0)
-    return float(np.mean([change[labels == k].mean() for k in np.unique(labels)])) > float(drawn.std())
+    return float(drawn.std()) < float(np.mean([change[labels == k].mean() for k in np.unique(labels)]))

@@ -7,8 +7,8 @@ the last features,
     h = [mean(f_1), std(f_1), ..., mean(f_S), std(f_S), features],    z = classifier((h − m) / s)
 
 with the feature map f_i of stage i, and the mean m and spread s of h over the training images. It costs next to
-nothing: the maps are computed anyway. Take it for a frozen network. The idea is that of Evci et al., "Head2Toe: Utilizing
-Intermediate Representations for Better Transfer Learning", ICML 2022, with many more features and a selection of them.
+nothing: the maps are computed anyway. Take it for a frozen network. The idea is that of Evci et al., "Head2Toe:
+Utilizing Intermediate Representations for Better Transfer Learning", ICML 2022, who select among many more features.
 """
 
 import inspect

@@ -7,7 +7,7 @@ predictions of the cross-validation stand in for one, so that all images train t
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from longtail._errors import UsageError
 from longtail.data import LongTailData
 from longtail.data.embedding_cache import EmbeddingCache
 from longtail.data.preprocessing import Preprocessing
-from longtail.heads import HEADS, HeadChoice, choose_head
+from longtail.heads import HEADS, HeadChoice, choose_head, is_better
 from longtail.models.pretrained_weights import PretrainedWeights
 from longtail.models.stage_features import StageFeatureNet
 from longtail.training.duration import format_duration
@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]
 # Sizes to choose from. Small images gain from being enlarged, up to this one.
 SIZES = (32, 64, 96, 128, 160, 192, 224)
 _LARGEST_FOR_SMALL = 128
-_SMALL = 96
+SMALL = 96
 # Shares of the time: for embedding at the chosen size, and for the cross-validation.
 _EMBED_SHARE, _CHOOSE_SHARE = 0.6, 0.2
 # Cross-validation looks at no more images than this, the same number of each large class.
@@ -64,9 +64,7 @@ def affordable_size(seconds_an_image: Callable[[int], float], data: LongTailData
         side: the shorter side of a typical image.
         seconds: of the whole run.
     """
-    most = (
-        _LARGEST_FOR_SMALL if side <= _SMALL else max(size for size in SIZES if size <= max(side, _LARGEST_FOR_SMALL))
-    )
+    most = _LARGEST_FOR_SMALL if side <= SMALL else max(size for size in SIZES if size <= max(side, _LARGEST_FOR_SMALL))
     images = len(data.train) + len(data.val) + len(data.test)
     sizes = [size for size in SIZES if size <= most]
     fitting = [size for size in sizes if images * seconds_an_image(size) <= _EMBED_SHARE * seconds]
@@ -86,6 +84,55 @@ def time_embedding(net: StageFeatureNet, in_channels: int, device: torch.device 
             took.append((time.perf_counter() - start) / len(images))
     fastest = min(took[1:])
     return lambda other: fastest * (other / size) ** 2 + 0.001  # and a millisecond to decode it
+
+
+def choose_size(
+    net: StageFeatureNet,
+    data: LongTailData,
+    seen: Callable[[int], Preprocessing],
+    weights: PretrainedWeights,
+    head: dict[str, Any],
+    sizes: Sequence[int],
+    *,
+    seed: int,
+    workers: int,
+    device: torch.device | str,
+    progress: Progress,
+) -> int:
+    """The size at which cross-validation finds the head best: the first of `sizes` unless another is clearly better.
+
+    What it embeds stays in the cache for the chosen size.
+    """
+    target = torch.from_numpy(data.train.targets)
+    counts = list(data.class_counts)
+    name, settings = head["name"], {key: value for key, value in head.items() if key != "name"}
+    kind = HEADS[name]
+    if kind.knob is not None:
+        settings.setdefault(kind.knob, kind.values[0])
+    best, right = sizes[0], None
+    for size in sizes:
+        preprocessing = seen(size)
+        cache = embedding_cache(weights, preprocessing, data.in_channels, net)
+        what = f"{size} px"
+        features = embed_images(
+            net,
+            data.train,
+            preprocessing,
+            cache=cache,
+            device=device,
+            workers=workers,
+            progress=lambda done, total, what=what: progress(what, done, total),  # type: ignore[misc] # bound now
+        )
+        standard = (features - features.mean(0)) / features.std(0, correction=0).clamp_min(1e-6)
+        most = _most_images(counts)
+        found = choose_head(
+            standard, target, counts, name=name, settings=settings, folds=_FOLDS, seed=seed, most_images=most
+        )
+        scored = np.flatnonzero(~np.isnan(found.logits[:, 0]))
+        correct = found.logits[scored].argmax(1) == data.train.targets[scored]
+        if right is None or is_better(correct, right, data.train.targets[scored]):
+            best, right = size, correct
+    return best
 
 
 def fit_frozen_head(

@@ -78,9 +78,13 @@ class TrainingLoop:
         folder: where checkpoints and metrics go.
         fabric: launched.
         callback: is told what happens, on the first rank.
+        minutes: after which it stops; None for the setting `max_time`.
     """
 
-    def __init__(self, parts: Parts, folder: RunFolder, fabric: Fabric, callback: Callback) -> None:
+    def __init__(
+        self, parts: Parts, folder: RunFolder, fabric: Fabric, callback: Callback, *, minutes: float | None = None
+    ) -> None:
+        self._minutes = parts.config.max_time if minutes is None else minutes
         self.parts, self.folder, self.fabric, self.callback = parts, folder, fabric, callback
         self.config, self.ranks = parts.config, Ranks(fabric)
         self.progress = Progress()
@@ -104,7 +108,7 @@ class TrainingLoop:
 
     def _run(self) -> None:
         epochs, first = self.config.planned_epochs, self.progress.epoch
-        with StopRequest(self.config.max_time) as request:
+        with StopRequest(self._minutes) as request:
             for epoch in range(first, epochs):
                 self._module.train()
                 self.method.set_progress(epoch / epochs)
@@ -231,6 +235,10 @@ class TrainingLoop:
             images = self.parts.data.split(split)
             self._predicted[split] = predict_logits(self.evaluated_model, images, self.parts, self.fabric)
         return self._predicted[split]
+
+    def forget_predictions(self) -> None:
+        """Compute them again: the weights were changed from outside."""
+        self._predicted = {}
 
     @property
     def evaluated_model(self) -> nn.Module:

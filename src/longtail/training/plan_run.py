@@ -6,27 +6,30 @@ measurements on this machine, so it differs from one to another; config.yaml has
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
 from longtail._errors import UsageError, counted
 from longtail.data import LongTailData
-from longtail.training.build import name_network, preprocessing_for, weights_for
+from longtail.models.pretrained_weights import PretrainedWeights
+from longtail.models.stage_features import StageFeatureNet
+from longtail.training.build import name_network, preprocessing_for, weights_for, workers_for
 from longtail.training.build_method import build_method
+from longtail.training.callback import Callback
 from longtail.training.duration import format_duration
-from longtail.training.frozen_head import affordable_size, time_embedding
+from longtail.training.frozen_head import SMALL, affordable_size, choose_size, time_embedding
 from longtail.training.recipes import find_recipe
 from longtail.training.run_config import OptimConfig, RunConfig
 from longtail.training.speed import measure_speed
 
-Say = Callable[[str], None]
-
 MINUTES = {"fast": 1.0, "good": 3.0, "best": 15.0}
 # Fine-tuning is worth its while from so many epochs on, in what is left of the time; more than so many do not help.
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 10
+# The share of the training images that judges fine-tuning, where there is no validation split.
+_HELD_OUT = 0.2
+# The share of the time for trying smaller sizes of small images.
+_SIZES_SHARE = 0.3
 # A step of training costs about as much as so many of inference.
 _TRAINING_COST = 3.5
 # From scratch: at most so many epochs, and at least one.
@@ -60,7 +63,9 @@ def budget_of(config: RunConfig, started: float) -> Budget:
     return Budget(60 * (config.time or MINUTES[config.quality]), started)
 
 
-def plan_run(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device, say: Say) -> RunConfig:
+def plan_run(
+    config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device, callback: Callback
+) -> RunConfig:
     """The settings with network, size and epochs; what the user set stays.
 
     Args:
@@ -68,18 +73,18 @@ def plan_run(config: RunConfig, data: LongTailData, budget: Budget, *, device: t
         data: the images.
         budget: of the run.
         device: where it computes.
-        say: tells the user what was chosen.
+        callback: is told what was chosen, and how far the work is.
     """
     config = name_network(config, data)
     weights = weights_for(config)
     if weights is None and config.method["name"] == "fine_tune":
-        say(
+        callback.say(
             f"there are no weights of {config.model.name} on this machine (--pretrained downloads them): "
             "training from scratch"
         )
         config = _from_scratch(config)
     if config.head is not None:
-        return _plan_head(config, data, budget, device=device)
+        return _plan_head(config, data, budget, weights, device=device, callback=callback)
     if config.epochs is None:
         config = replace(config, epochs=_affordable_epochs(config, data, budget))
     return config
@@ -114,13 +119,37 @@ def _from_scratch(config: RunConfig) -> RunConfig:
     )
 
 
-def _plan_head(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device) -> RunConfig:
+def _plan_head(
+    config: RunConfig,
+    data: LongTailData,
+    budget: Budget,
+    weights: PretrainedWeights | None,
+    *,
+    device: torch.device,
+    callback: Callback,
+) -> RunConfig:
     if budget.seconds is None:
         return config if config.epochs is not None else replace(config, epochs=0)
-    cost = _embedding_cost(config, data, device)
-    size = config.image_size or affordable_size(
-        cost, data, data.typical_side or 224, seconds=max(budget.left, 1.0) * _PLANNED
-    )
+    net = _probe(config, data)
+    cost = time_embedding(net, data.in_channels, device)
+    side = data.typical_side or 224
+    size = config.image_size or affordable_size(cost, data, side, seconds=max(budget.left, 1.0) * _PLANNED)
+    if config.image_size is None and weights is not None and side <= SMALL:
+        smaller = [other for other in (size // 2, size // 4) if other >= max(32, side)]
+        spent = len(data.train) * sum(cost(other) for other in smaller)
+        if smaller and spent < _SIZES_SHARE * budget.left:
+            size = choose_size(
+                _probe(config, data, weights),
+                data,
+                lambda other: preprocessing_for(replace(config, image_size=other), data, weights),
+                weights,
+                dict(config.head or {}),
+                [size, *smaller],
+                seed=config.seed,
+                workers=workers_for(config, data.train),
+                device=device,
+                progress=callback.progress,
+            )
     epochs = config.epochs
     if epochs is None:
         embedding = (len(data.train) + len(data.val) + len(data.test)) * cost(size)
@@ -128,23 +157,28 @@ def _plan_head(config: RunConfig, data: LongTailData, budget: Budget, *, device:
         left = _PLANNED * budget.left - 2 * embedding
         affordable = int(left / max(_TRAINING_COST * cost(size) * len(data.train), 1e-9))
         epochs = min(affordable, _MOST_EPOCHS) if affordable >= _FEWEST_EPOCHS else 0
-    return replace(config, image_size=size, epochs=epochs)
+    fraction = config.val_fraction
+    if epochs and fraction is None and not len(data.val):
+        fraction = _HELD_OUT
+    return replace(config, image_size=size, epochs=epochs, val_fraction=fraction)
 
 
-def _embedding_cost(config: RunConfig, data: LongTailData, device: torch.device) -> Callable[[int], float]:
-    probe: Any = build_method(
+def _probe(config: RunConfig, data: LongTailData, weights: PretrainedWeights | None = None) -> StageFeatureNet:
+    """A network to measure."""
+    net = build_method(
         config,
         class_counts=list(data.class_counts),
         in_channels=data.in_channels,
         image_size=config.image_size or 64,
+        weights=weights,
     ).model
-    if not hasattr(probe, "stage_features"):
+    if not isinstance(net, StageFeatureNet):
         raise UsageError(
             f"model.features must be stages for a head, got {config.model.features!r}",
             "the head is fitted on the features of all stages",
             "--set model.features=stages",
         )
-    return time_embedding(probe, data.in_channels, device)
+    return net
 
 
 def _affordable_epochs(config: RunConfig, data: LongTailData, budget: Budget) -> int:

@@ -6,6 +6,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from lightning_fabric import Fabric
 
 from longtail._errors import LongtailError, UsageError
+from longtail.data.open_dataset import hold_out_validation
 from longtail.evaluation import Evaluation, evaluate
 from longtail.heads import HEADS
 from longtail.models.stage_features import StageFeatureNet
@@ -20,6 +22,7 @@ from longtail.training.build import Parts, build_run, open_data, workers_for
 from longtail.training.callback import Callback
 from longtail.training.checkpoint import check_fits, load_checkpoint
 from longtail.training.frozen_head import FrozenHead, fit_frozen_head, scored_images
+from longtail.training.keep_better import KeepBetter
 from longtail.training.launch import launch
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
@@ -30,7 +33,10 @@ from longtail.training.run_folder.model import save_model
 from longtail.training.run_folder.read import open_run
 from longtail.training.run_folder.write import RunFolder, next_folder, write_results
 from longtail.training.settings import check_settings
-from longtail.training.stop_request import MemoryFullError
+from longtail.training.stop_request import TIME_IS_UP, MemoryFullError, StoppedError
+
+# What may go to training, of the time that is left before it; the rest is for the head and the report.
+_TRAINING_SHARE = 0.75
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     callback: Callback | None = None,
+    started: float | None = None,
 ) -> Run:
     """Check, train, evaluate, report.
 
@@ -73,8 +80,9 @@ def train(
         out: the run's folder; `runs/NAME-N` if None.
         resume: whether to go on from the checkpoint in `out`; without one the run starts.
         callback: is told what happens.
+        started: when the time of the run began, by the monotonic clock; now if None.
     """
-    budget = budget_of(config, time.monotonic())
+    budget = budget_of(config, time.monotonic() if started is None else started)
     check_loggers(config.loggers)
     fabric = launch(config)
     folder = RunFolder(Path(fabric.broadcast(str(out or next_folder(config.data)))))
@@ -93,9 +101,14 @@ def train(
     data = open_data(config)
     for line in (*data.notes, *(problem.message for problem in data.problems)):
         say(line)
-    config = fabric.broadcast(plan_run(config, data, budget, device=fabric.device, say=say) if first else config)
+    if first:
+        config = plan_run(config, data, budget, device=fabric.device, callback=callback)
+    config = fabric.broadcast(config)
     for line in describe_run(config, data, budget, device=fabric.device):
         say(line)
+    everything, drawn = data, config.head is not None and bool(config.val_fraction) and not len(data.val)
+    if drawn:
+        data = hold_out_validation(data, config.val_fraction or 0.0, config.seed)
     parts = build_run(config, data, device=fabric.device)
     if state is None and first:
         if not resume or not folder.path.exists():
@@ -114,11 +127,20 @@ def train(
     elif first:
         folder.write_config(settings)
     fabric.barrier()
-    loop = TrainingLoop(parts, folder, fabric, callback)
+    tuned = head is not None and parts.config.planned_epochs > 0
+    keeper = _keeper(parts, head, fabric) if head is not None and tuned else None
+    minutes = None if budget.seconds is None else min(budget.left / 60 * _TRAINING_SHARE, parts.config.max_time or inf)
+    loop = TrainingLoop(parts, folder, fabric, callback, minutes=minutes)
     if state is not None:
         loop.load(state)
     try:
         loop.run()
+    except StoppedError as error:
+        if error.reason != TIME_IS_UP or budget.seconds is None or not loop.progress.step:
+            raise
+        say(
+            f"the time is up after {loop.progress.epoch} of {parts.config.planned_epochs} epochs: using what was learnt"
+        )
     except LongtailError as error:
         if first or isinstance(error, MemoryFullError):  # which any rank may have alone
             folder.log(str(error))
@@ -127,22 +149,27 @@ def train(
         if first:
             folder.log(traceback.format_exc())
         raise
-    test = loop.predict("test")
     val_images, val = parts.data.val, loop.predict("val") if len(parts.data.val) else None
+    if keeper is not None:
+        verdict, val = keeper.choose(all_images=drawn)
+        say(verdict)
+        loop.forget_predictions()
+    test = loop.predict("test")
     if head is not None and val is None:
         val_images, val = scored_images(head.choice, parts.data)
+    data = replace(everything if keeper else parts.data, val=val_images)
     if first:
         save_model(
             folder.path / "model",
             loop.evaluated_model,
             config=parts.config,
-            data=parts.data,
+            data=data,
             preprocessing=parts.preprocessing,
         )
         records, departures = loop.progress.records, parts.method.departures
         write_results(
             folder.path,
-            replace(parts.data, val=val_images),
+            data,
             test=test,
             val=val,
             records=records,
@@ -152,6 +179,15 @@ def train(
         folder.log("finished")
     fabric.barrier()
     return load_run(folder.path)
+
+
+def _keeper(parts: Parts, head: FrozenHead, fabric: Fabric) -> KeepBetter:
+    net = parts.method.model
+    assert isinstance(net, StageFeatureNet)
+    workers = workers_for(parts.config, parts.data.train)
+    return KeepBetter(
+        net, head.features, parts.data, parts.preprocessing, head.settings, workers=workers, device=fabric.device
+    )
 
 
 def _fit_head(parts: Parts, budget: Budget, fabric: Fabric, callback: Callback) -> tuple[Parts, FrozenHead | None]:

@@ -47,7 +47,7 @@ class TrainingScreen(Callback):
 
     def say(self, message: str) -> None:
         """Print a line."""
-        self._console.print(message, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(message, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Show the bar for something other than steps."""

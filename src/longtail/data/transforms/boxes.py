@@ -1,8 +1,9 @@
 """The boxes of random resized crops: area and aspect ratio are drawn first, then the place.
 
 The area is uniform in 8 (or another share) to 100 % of the image, and the logarithm of width / height is uniform
-between those of 3/4 and 4/3. A box that does not fit is drawn again, at most ten times; after that it is the largest central box
-with an aspect ratio within the bounds. Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
+between those of 3/4 and 4/3. A box that does not fit is drawn again, at most ten times; after that it is the largest
+central box with an aspect ratio within the bounds. Szegedy et al., "Going deeper with convolutions", CVPR 2015,
+section 6.
 """
 
 import numpy as np
