@@ -1,4 +1,4 @@
-"""`longtail list methods|models|datasets|losses|samplers|recipes|runs`."""
+"""`longtail list methods|heads|models|datasets|losses|samplers|recipes|runs`."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ from cyclopts import Parameter
 
 from longtail._errors import counted
 
-Kind = Literal["methods", "models", "datasets", "losses", "samplers", "recipes", "runs"]
+Kind = Literal["methods", "heads", "models", "datasets", "losses", "samplers", "recipes", "runs"]
 
 
 def list_units(
@@ -18,12 +18,12 @@ def list_units(
     runs: Path = Path("runs"),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Show methods, models, data sets, losses, samplers, recipes or runs.
+    """Show methods, heads, models, data sets, losses, samplers, recipes or runs.
 
     Parameters
     ----------
     kind
-        methods, models, datasets, losses, samplers, recipes or runs.
+        methods, heads, models, datasets, losses, samplers, recipes or runs.
     pattern
         Only names that match this pattern, such as 'resnet*'.
     runs
@@ -71,6 +71,10 @@ def _rows(kind: Kind, runs: Path) -> list[dict[str, str]]:
         from longtail.losses import LOSSES
 
         return [{"name": name, "about": _about(LOSSES[name])} for name in LOSSES]
+    if kind == "heads":
+        from longtail.heads import HEADS
+
+        return [{"name": name, "about": _about(HEADS[name])} for name in HEADS]
     from longtail.methods import METHODS
 
     return [{"name": name, "about": _about(METHODS[name])} for name in METHODS]
@@ -92,6 +96,6 @@ def _run(path: Path) -> dict[str, str]:
     settings = read_config(path)
     state = "finished" if (path / "predictions.csv").exists() else "not finished"
     method = settings.get("method", {}).get("name", "?")
-    epochs = counted(settings.get("epochs", 0), "epoch")
+    epochs = counted(settings.get("epochs") or 0, "epoch")
     about = f"{method} on {settings.get('data')}, {epochs}, seed {settings.get('seed')}: {state}"
     return {"name": str(path), "about": about}

