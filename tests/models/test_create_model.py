@@ -74,6 +74,17 @@ def test_the_list_has_ours_first_in_the_order_of_their_depth() -> None:
     assert "resnet32" not in list_models(pretrained=True)
 
 
+@pytest.mark.parametrize(("name", "stride"), [("tf_efficientnet_lite0", 32), ("resnet18", 32), ("test_vit", 16)])
+def test_images_smaller_than_the_stride_are_refused(name: str, stride: int) -> None:
+    create_model(name, 10, image_size=stride)
+    with pytest.raises(ValueError, match=f"image_size must be at least {stride} for {name}, .*, got {stride - 1}"):
+        create_model(name, 10, image_size=stride - 1)
+
+
+def test_our_networks_take_the_smallest_images() -> None:
+    assert create_model("resnet20", 10, image_size=8)(torch.zeros(1, 3, 8, 8)).shape == (1, 10)
+
+
 @pytest.mark.parametrize("argument", ["num_classes", "in_channels"])
 def test_numbers_below_one_are_refused(argument: str) -> None:
     arguments: dict[str, Any] = {"num_classes": 10, "in_channels": 3} | {argument: 0}
@@ -83,7 +94,7 @@ def test_numbers_below_one_are_refused(argument: str) -> None:
 
 @pytest.mark.parametrize("name", ["resnet32", "beit3_giant_patch14_224"])
 def test_weights_that_nobody_published_are_refused(name: str) -> None:
-    with pytest.raises(ValueError, match=f"pretrained must be False or a safetensors file for {name}"):
+    with pytest.raises(ValueError, match=f"pretrained must be False or a file for {name}"):
         create_model(name, 10, pretrained=True)
 
 
@@ -97,7 +108,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("hub")
 def test_without_network_the_error_says_what_to_do() -> None:
-    with pytest.raises(ConnectionError, match=r"weights of test_resnet from huggingface.co/timm/.*pass its path"):
+    with pytest.raises(ConnectionError, match=r"weights from huggingface.co/timm/test_resnet.*pass its path"):
         create_model("test_resnet", 10, pretrained=True)
 
 
@@ -126,3 +137,27 @@ def test_weights_of_the_hub_are_fitted_to_other_classes_and_channels(published: 
     grey = published.conv1[0].weight.sum(dim=1, keepdim=True)  # a grey image is three equal channels
     torch.testing.assert_close(model.conv1[0].weight, grey)
     assert torch.equal(model.layer4[0].conv1.weight, published.layer4[0].conv1.weight)
+
+
+def test_weights_in_the_cache_are_used_without_being_asked_for(published: Any) -> None:
+    model: Any = create_model("test_resnet", 10, pretrained=None)
+    assert torch.equal(model.layer4[0].conv1.weight, published.layer4[0].conv1.weight)
+
+
+@pytest.mark.usefixtures("published")
+def test_a_broken_file_in_the_cache_is_named(hub: Path) -> None:
+    file = next(hub.rglob("model.safetensors"))
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"model\.safetensors must be a valid safetensors file: .*\(delete it"):
+        create_model("test_resnet", 10, pretrained=None)
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize("name", ["resnet8", "test_resnet"])
+def test_without_weights_on_this_machine_a_model_is_random(name: str) -> None:
+    torch.manual_seed(0)
+    random = create_model(name, 10, pretrained=False)
+    torch.manual_seed(0)
+    model = create_model(name, 10, pretrained=None)
+    for key, value in model.state_dict().items():
+        assert torch.equal(value, random.state_dict()[key]), key

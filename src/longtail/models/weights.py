@@ -1,55 +1,148 @@
-"""Load weights from a local file into a model: safetensors, or a checkpoint of torch.
+"""Load weights from a local file into a model.
 
-A checkpoint is read without running anything in it. Weights may be nested (`state_dict`, `model`), and their names may
-have a prefix (`module.`, `backbone.`) where they fit without it. Names and shapes must match, except for
+Names and shapes must match, but for what differs between two uses of one network:
 
-- the classifier, which is left as it is if the file has none, or one with another number of classes;
-- the first layer of a network for grey images, which gets the sum of the weights of the three colours.
+- names may begin with a prefix that a wrapper left (`PREFIXES`);
+- the classifier is left as it is if the file has none, or one with another number of classes or another name;
+- the first convolution is summed over its input channels where the model sees grey images and the file is of colour:
+  a grey image then gives what it gave on three equal channels;
+- position embeddings of timm's transformers are resampled to another image size, as timm does it.
 """
 
-import pickle
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from longtail._errors import counted
-from longtail.models.pretrained_weights import is_packaged, packaged_state
+from longtail.models.read_weights import read_weights
 
-_NESTS = ("state_dict_ema", "state_dict", "model_state_dict", "model_ema", "model", "network")
-_PREFIXES = ("module.", "_orig_mod.", "model.", "backbone.", "encoder.", "network.")
+PREFIXES = ("module.", "model.", "backbone.", "_orig_mod.")
+"""What DistributedDataParallel, Lightning, self-supervised methods and torch.compile put before a name."""
 
 
 def load_weights(model: nn.Module, path: str | Path) -> None:
-    """Load the weights in the file `path` into `model`, in place.
+    """Load the file `path` into `model`, in place.
 
     Args:
         model: any model with `get_classifier()`.
-        path: a file.
+        path: a file that `read_weights` takes: safetensors, or a checkpoint of torch.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it cannot be read without running code, or its weights are those of another model.
+        ValueError: it cannot be read, or its weights are those of another model.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"pretrained must be an existing file, got {path} (looked from {Path.cwd()})")
-    own, head = model.state_dict(), classifier_keys(model)
-    weights = _without_prefix(read_weights(path), set(own) - set(head))
-    if any(key not in weights or weights[key].shape != own[key].shape for key in head):
-        weights = {key: value for key, value in weights.items() if key in own} | {key: own[key] for key in head}
-    for key, value in weights.items():
-        if key in own and value.ndim == 4 and value.shape[1] == 3 and own[key].shape[1] == 1:
-            weights[key] = value.sum(1, keepdim=True)
-    for key in own:
-        if key.endswith("num_batches_tracked"):  # old checkpoints lack it
-            weights.setdefault(key, own[key])
+    fit_weights(model, read_weights(path), path)
 
-    differences = [
+
+def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: str | Path) -> None:
+    """Load `weights` into `model`, in place, after the changes that the module's docstring names.
+
+    Args:
+        model: any model with `get_classifier()`.
+        weights: by name; they are not changed.
+        path: where they come from, for the error.
+
+    Raises:
+        ValueError: they are those of another model; the model is as it was.
+    """
+    own = model.state_dict()
+    fitted = _fit_stem(_fit_head(_strip_prefix(weights, own), model), own)
+    differences = _differences(fitted, own)
+    if differences:
+        converted = _convert_by_timm(fitted, model)
+        if converted is None:
+            more = f"; and {counted(len(differences) - 3, 'more difference')}" if len(differences) > 3 else ""
+            raise ValueError(
+                f"pretrained must have the weights of this model, got {path}: {'; '.join(differences[:3])}{more}"
+            )
+        fitted = converted
+    model.load_state_dict(fitted)
+
+
+def classifier_keys(model: nn.Module) -> list[str]:
+    """The names of the classifier's weights in `model.state_dict()`."""
+    return [key for key in model.state_dict() if key.startswith(_classifier_prefixes(model))]
+
+
+def _classifier_prefixes(model: nn.Module) -> tuple[str, ...]:
+    get_classifier = cast("Callable[[], nn.Module | tuple[nn.Module, ...]]", model.get_classifier)
+    found = get_classifier()
+    heads = found if isinstance(found, tuple) else (found,)  # distilled transformers have two
+    return tuple(f"{name}." for name, module in model.named_modules() if any(module is head for head in heads))
+
+
+def _strip_prefix(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Take away the prefix without which most of the weights fit; names without it stay."""
+
+    def fits(prefix: str) -> int:
+        names = {key: key.removeprefix(prefix) for key in weights if key.startswith(prefix)}
+        return sum(name in own and own[name].shape == weights[key].shape for key, name in names.items())
+
+    prefix = max(_prefixes(weights), key=fits)
+    others = {key: value for key, value in weights.items() if not key.startswith(prefix)}
+    return others | {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+
+
+def _prefixes(weights: Mapping[str, Tensor]) -> list[str]:
+    """What names begin with, `_orig_mod.module.` too; first the empty one, so that it wins a tie."""
+    found = {"": None}
+    for key in weights:
+        prefix = ""
+        while following := next((name for name in PREFIXES if key.startswith(prefix + name)), ""):
+            prefix += following
+            found[prefix] = None
+    return list(found)
+
+
+def _fit_head(weights: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
+    """Keep the model's own classifier where the file's does not fit; drop the file's where it has another name."""
+    own = model.state_dict()
+    modules = {key.partition(".")[0] for key in own}
+    others: dict[str, list[Tensor]] = {}
+    for key, value in weights.items():
+        if key.partition(".")[0] not in modules:
+            others.setdefault(key.partition(".")[0], []).append(value)
+    # A head has no convolutions: a module that has some is a part of another network.
+    heads = {module for module, values in others.items() if all(value.ndim <= 2 for value in values)}
+    fitted = {key: value for key, value in weights.items() if key.partition(".")[0] not in heads}
+
+    prefixes = _classifier_prefixes(model)
+    old, new = ({key: value.shape for key, value in part.items() if key.startswith(prefixes)} for part in (fitted, own))
+    if old != new:
+        fitted = {key: value for key, value in fitted.items() if key not in old} | {key: own[key] for key in new}
+    # Files from before torch 0.4.1 do not count batches.
+    return {key: own[key] for key in own if key.endswith("num_batches_tracked")} | fitted
+
+
+def _fit_stem(weights: dict[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Fit convolutions over three input channels to the model's number of channels, as timm does it."""
+    fitted = dict(weights)
+    for key, value in weights.items():
+        if key in own and value.ndim == own[key].ndim == 4 and value.shape[1] == 3 != own[key].shape[1]:
+            from timm.models import adapt_input_conv
+
+            fitted[key] = adapt_input_conv(own[key].shape[1], value)
+    return fitted
+
+
+def _convert_by_timm(weights: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor] | None:
+    """The weights after what timm does to published files of this architecture; None if they still do not fit."""
+    architecture = type(model).__module__
+    convert = getattr(sys.modules[architecture], "checkpoint_filter_fn", None)
+    if convert is None or not architecture.startswith("timm."):
+        return None
+    try:
+        converted = convert(dict(weights), model)
+    except Exception:  # it trusts that the file is of this architecture; whatever it stumbles over, the file is not
+        return None
+    return converted if not _differences(converted, model.state_dict()) else None
+
+
+def _differences(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:
+    return [
         *(f"{key} is missing" for key in own if key not in weights),
         *(f"{key} is not in the model" for key in sorted(weights) if key not in own),
         *(
@@ -58,55 +151,3 @@ def load_weights(model: nn.Module, path: str | Path) -> None:
             if key in weights and weights[key].shape != own[key].shape
         ),
     ]
-    if differences:
-        more = f"; and {counted(len(differences) - 3, 'more difference')}" if len(differences) > 3 else ""
-        raise ValueError(
-            f"pretrained must have the weights of this model, got {path}: {'; '.join(differences[:3])}{more}"
-        )
-    model.load_state_dict(weights)
-
-
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors in a file by name; nothing that is in it is run."""
-    if is_packaged(path):
-        return packaged_state(path)
-    try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except SafetensorError as error:
-        raise ValueError(f"pretrained must be a valid safetensors file, got {path}: {error}") from error
-    except pickle.UnpicklingError as error:
-        raise ValueError(
-            f"pretrained must hold weights and nothing else, got {path}, which can run code when it is loaded "
-            "(keep its state_dict alone: safetensors.torch.save_file)"
-        ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise ValueError(f"pretrained must be a file of weights, got {path}: {reason}") from error
-    for nest in _NESTS:
-        if isinstance(content, Mapping) and isinstance(content.get(nest), Mapping):
-            content = content[nest]
-    tensors = {str(key): value for key, value in content.items() if isinstance(value, Tensor)} if content else {}
-    if not tensors:
-        raise ValueError(f"pretrained must be a file of weights, got {path}, which has none")
-    return tensors
-
-
-def _without_prefix(weights: dict[str, Tensor], wanted: set[str]) -> dict[str, Tensor]:
-    """The weights by the names that fit best once prefixes are cut."""
-    best = weights
-    for prefix in _PREFIXES * 2:
-        cut = {key.removeprefix(prefix): value for key, value in best.items()}
-        if len(cut) == len(best) and len(wanted & set(cut)) > len(wanted & set(best)):
-            best = cut
-    return dict(best)
-
-
-def classifier_keys(model: nn.Module) -> list[str]:
-    """The names of the classifier's weights in `model.state_dict()`."""
-    get_classifier = cast("Callable[[], nn.Module | tuple[nn.Module, ...]]", model.get_classifier)
-    found = get_classifier()
-    heads = found if isinstance(found, tuple) else (found,)  # distilled transformers have two
-    names = [name for name, module in model.named_modules() if any(module is head for head in heads)]
-    return [key for key in model.state_dict() if any(key.startswith(f"{name}.") for name in names)]
