@@ -28,9 +28,9 @@ def test_crt_is_logistic_regression_with_balanced_weights() -> None:
     features, target = clusters(COUNTS, spread=1.5)
     decay = 0.05
     found = CRTHead(COUNTS, weight_decay=decay, iterations=500).fit(features, target)(features).log_softmax(1)
-    balanced = LogisticRegression(
-        C=1 / (decay * len(target)), class_weight="balanced", tol=1e-10, max_iter=5000
-    ).fit(features, target)
+    balanced = LogisticRegression(C=1 / (decay * len(target)), class_weight="balanced", tol=1e-10, max_iter=5000).fit(
+        features, target
+    )
     np.testing.assert_allclose(found.numpy(), balanced.predict_log_proba(features), atol=2e-3)
 
 

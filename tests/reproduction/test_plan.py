@@ -68,7 +68,7 @@ def test_the_quick_budget_is_smaller_in_every_table() -> None:
     for name in list_tables():
         quick, paper = (make_plan(load_table(name), budget=budget, seeds=[0]).runs for budget in ("quick", "paper"))
         for small, large in zip(quick, paper, strict=True):
-            assert small.config.epochs <= large.config.epochs / 20
+            assert small.config.planned_epochs <= large.config.planned_epochs / 20
             assert small.config.image_size is not None
             assert not small.config.model.pretrained
             assert small.config.method == large.config.method

@@ -14,12 +14,12 @@ from PIL import Image
 
 import longtail
 from longtail._errors import UsageError
+from longtail.data import open_dataset
 from longtail.training import Callback, Run, build_config
 from longtail.training import train as train_run
 from longtail.training.frozen_head import affordable_size
 from longtail.training.plan_run import Budget, budget_of, plan_run
 from longtail.training.settings import layer_settings
-from longtail.data import open_dataset
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 180, 60), "blue": (50, 60, 200)}
 COUNTS = {"red": 8, "green": 4, "blue": 2}

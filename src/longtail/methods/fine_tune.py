@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from longtail.data.views import Batch
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
+from longtail.models.layer_groups import layer_groups
 
 
 @METHODS.register("fine_tune")
@@ -93,20 +94,6 @@ class FineTune(Method):
     def parameter_groups(self) -> list[dict[str, Any]]:
         """A group for each layer that the network is made of, from stem to classifier."""
         self.model.requires_grad_(True)
-        layers = _layers(self.model)
+        layers = layer_groups(self.model)
         scales = [self.layer_decay ** (len(layers) - 1 - number) for number in range(len(layers))]
         return [{"params": layer, "lr_scale": scale} for layer, scale in zip(layers, scales, strict=True)]
-
-
-def _layers(model: nn.Module) -> list[list[nn.Parameter]]:
-    """The parameters by top-level part, sequences of blocks opened, in the order of the network."""
-    parts: list[nn.Module] = []
-    for child in getattr(model, "backbone", model).children():
-        parts += child.children() if isinstance(child, nn.Sequential) and len(child) > 1 else [child]
-    classifier = getattr(model, "classifier", None)
-    if hasattr(model, "backbone") and isinstance(classifier, nn.Module):
-        parts.append(classifier)
-    found = [list(part.parameters()) for part in parts]
-    held = {id(parameter) for layer in found for parameter in layer}
-    rest = [parameter for parameter in model.parameters() if id(parameter) not in held]  # tokens, positions
-    return [layer for layer in [rest, *found] if layer]

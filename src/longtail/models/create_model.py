@@ -24,7 +24,7 @@ def create_model(
     num_classes: int,
     *,
     in_channels: int = 3,
-    pretrained: bool | str | Path | None = False,
+    pretrained: bool | str | Path | PretrainedWeights | None = False,
     image_size: int | None = None,
 ) -> nn.Module:
     """Make a model with `num_classes` outputs, in channels_last.
@@ -53,7 +53,7 @@ def create_model(
             raise ValueError(f"{argument} must be at least 1, got {value}")
     if name not in MODELS:
         _check_timm_name(name)
-    weights = find_weights(name, pretrained)
+    weights = pretrained if isinstance(pretrained, PretrainedWeights) else find_weights(name, pretrained)
     if name in MODELS:
         model = MODELS[name](num_classes, in_channels=in_channels)
     else:

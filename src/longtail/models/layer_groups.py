@@ -18,6 +18,7 @@ from torch import nn
 
 from longtail.models.cifar_resnet import CifarResNet
 from longtail.models.split_stages import split_stages
+from longtail.models.stage_features import StageFeatureNet
 from longtail.models.weights import classifier_keys
 
 
@@ -33,7 +34,9 @@ def layer_groups(model: nn.Module) -> list[list[nn.Parameter]]:
         >>> [len(group) for group in layer_groups(create_model("resnet20", 10))]
         [3, 18, 18, 18, 2]
     """
-    if isinstance(model, CifarResNet) and isinstance(model.get_classifier(), nn.Linear):
+    if isinstance(model, StageFeatureNet):
+        groups = [*layer_groups(model.backbone), list(model.classifier.parameters())]
+    elif isinstance(model, CifarResNet) and isinstance(model.get_classifier(), nn.Linear):
         stem, stages, _, classifier = split_stages(model)
         groups = [list(part.parameters()) for part in (stem, *stages, classifier)]
     elif hasattr(model, "group_matcher"):

@@ -16,7 +16,8 @@ from longtail.data.loader import Loader, eval_loader, train_loader
 from longtail.data.open_dataset import VAL_FRACTION
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
 from longtail.methods import Method
-from longtail.models.pretrained_weights import PACKAGED, PretrainedWeights, find_weights
+from longtail.models.packaged_weights import MODEL as PACKAGED
+from longtail.models.pretrained_weights import PretrainedWeights, find_weights
 from longtail.training.build_method import build_method, find_method
 from longtail.training.loggers import check_loggers
 from longtail.training.run_config import Precision, RunConfig
@@ -126,9 +127,9 @@ def preprocessing_for(config: RunConfig, data: LongTailData, weights: Pretrained
     seen = preprocessing_of(
         data, config.image_size, flip=config.flip, augment=config.augment, crop_scale=config.crop_scale
     )
-    if weights is not None and weights.mean is not None and weights.std is not None:
-        channels = data.in_channels
-        seen = replace(seen, mean=weights.mean[:channels], std=weights.std[:channels])
+    expected = weights.normalisation(data.in_channels) if weights else None
+    if expected is not None:
+        seen = replace(seen, mean=expected[0], std=expected[1])
     # A frozen network is shown all of an image: its edges are no worse than its centre.
     return replace(seen, whole=config.head is not None)
 
