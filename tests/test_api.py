@@ -59,7 +59,7 @@ def test_every_flag_of_the_command_is_an_argument() -> None:
         ({"data": "digits-lt", "method": "emr"}, "no 'emr' among the methods"),
         ({"data": "digits-lt", "settings": {"epoch": 1}}, "did you mean epochs?"),
         ({"data": "digits-lt", "epoch": 1}, "train has no argument 'epoch'"),
-        ({"data": "digits-lt", "epochs": 0}, "epochs must be an integer >= 1, got 0"),
+        ({"data": "digits-lt", "epochs": -1}, "epochs must be an integer >= 0 or 'auto', got -1"),
         ({"data": "no/such/folder"}, "does not exist"),
         ({"data": "digits-lt", "resume": "auto"}, "needs --out"),
         ({"data": "digits-lt", "loggers": ["tensorbord"]}, "did you mean tensorboard?"),

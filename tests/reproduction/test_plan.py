@@ -20,7 +20,7 @@ from longtail.training.run_folder.write import RunFolder
 def test_the_command_of_a_run_resolves_to_its_settings(
     name: str, budget: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("longtail.training.build.resolve_run", lambda config: config)  # most of the data is not here
+    monkeypatch.setattr("longtail.training.plan_run.resolve_run", lambda config: config)  # most of the data is not here
     rows = ["cifar10-lt:100"] if name == "components" else []  # each data set of that table has the same five rows
     for planned in make_plan(load_table(name), budget=budget, seeds=[3], rows=rows).runs:
         program, *arguments = shlex.split(command_of(planned))

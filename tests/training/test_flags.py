@@ -34,7 +34,14 @@ def command(data: str, *, out: str, **flags: Unpack[TrainFlags]) -> None:
 def test_each_flag_has_the_type_of_its_setting() -> None:
     for name, hint in get_type_hints(TrainFlags, include_extras=True).items():
         kind, key = get_args(hint) if get_origin(hint) is Annotated else (hint, name)
-        if name not in ("method", "root", "loggers"):  # in Python also a name, a path, any sequence
+        if name not in (
+            "method",
+            "head",
+            "time",
+            "from_scratch",
+            "root",
+            "loggers",
+        ):  # in Python also a name, a path, any sequence
             assert members(SETTINGS[key]) <= members(kind), name
 
 

@@ -16,8 +16,8 @@ from longtail.evaluation import read_metrics
 from longtail.methods import METHODS, Method, MethodOutput
 from longtail.methods.base import EpochData, sum_parts
 from longtail.training import Callback, build_config, loop, train
-from longtail.training.build import resolve_run
 from longtail.training.optimizer import ascended
+from longtail.training.plan_run import resolve_run
 from longtail.training.predict_logits import predict_logits
 from longtail.training.run_folder.model import load_model
 from longtail.training.settings import read_config

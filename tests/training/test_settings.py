@@ -29,7 +29,7 @@ def test_flags_beat_the_environment_beats_the_file_beats_the_recipe(tmp_path: Pa
     flags = {"data": "cifar10-lt", "method": {"name": "erm"}, "seed": 9, "epochs": None}
     settings = layer_settings(flags, config=file, overrides=["optim.momentum=0.5"], environment=environment)
     assert (settings["epochs"], settings["batch_size"], settings["seed"]) == (7, 8, 9)
-    assert settings["model"] == {"name": "resnet8"}
+    assert settings["model"] == {"name": "resnet8", "pretrained": False}
     assert settings["optim"] == find_recipe("cifar10-lt", "erm")["optim"] | {"lr": 0.05, "momentum": 0.5}
     assert settings["method"]["loss"] == "balanced_softmax"
 
@@ -66,7 +66,21 @@ def test_quick_keeps_a_twentieth_of_the_recipes_epochs() -> None:
 
 
 def test_a_folder_takes_the_default_recipe() -> None:
-    assert layer_settings({"data": "some/birds/"}, environment={})["model"]["name"] == "resnet18"
+    settings = layer_settings({"data": "some/birds/"}, environment={})
+    assert settings["method"]["name"] == "fine_tune"
+    assert settings["head"] == {"name": "linear"}
+
+
+def test_from_scratch_and_the_benchmarks_are_trained_plainly() -> None:
+    for given in ({"data": "birds/", "model": {"pretrained": False}}, {"data": "cifar10-lt:50"}):
+        assert layer_settings(given, environment={})["method"]["name"] == "erm"
+        assert layer_settings(given, environment={})["model"]["pretrained"] is False
+
+
+def test_a_time_replaces_the_epochs_of_a_recipe() -> None:
+    given = {"data": "cifar10-lt", "time": "10m"}
+    assert "epochs" not in layer_settings(given, environment={})
+    assert layer_settings(given | {"epochs": 3}, environment={})["epochs"] == 3
 
 
 @pytest.mark.parametrize("name", list_recipes())

@@ -63,7 +63,7 @@ def train(
     if dry_run:
         import yaml
 
-        from longtail.training.build import resolve_run
+        from longtail.training.plan_run import resolve_run
         from longtail.training.run_folder.write import RunFolder
 
         if folder is not None and not resumes:

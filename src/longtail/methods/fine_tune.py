@@ -93,7 +93,7 @@ class FineTune(Method):
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """A group for each layer that the network is made of, from stem to classifier."""
-        self.model.requires_grad_(True)
-        layers = layer_groups(self.model)
+        groups = layer_groups(self.model)
+        layers = [[parameter for parameter in group if parameter.requires_grad] for group in groups]
         scales = [self.layer_decay ** (len(layers) - 1 - number) for number in range(len(layers))]
         return [{"params": layer, "lr_scale": scale} for layer, scale in zip(layers, scales, strict=True)]

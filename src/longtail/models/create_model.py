@@ -51,8 +51,7 @@ def create_model(
     for argument, value in (("num_classes", num_classes), ("in_channels", in_channels)):
         if value < 1:
             raise ValueError(f"{argument} must be at least 1, got {value}")
-    if name not in MODELS:
-        _check_timm_name(name)
+    check_model_name(name)
     weights = pretrained if isinstance(pretrained, PretrainedWeights) else find_weights(name, pretrained)
     if name in MODELS:
         model = MODELS[name](num_classes, in_channels=in_channels)
@@ -81,11 +80,12 @@ def list_models(pattern: str = "*", *, pretrained: bool = False) -> list[str]:
     return fnmatch.filter(theirs if pretrained else [*ours, *theirs], pattern)
 
 
-def _check_timm_name(name: str) -> None:
+def check_model_name(name: str) -> None:
+    """Refuse a name that `create_model` does not know, with the nearest."""
     import timm
 
     name = name.removeprefix(TIMM)
-    if not timm.is_model(name):
+    if name not in MODELS and not timm.is_model(name):
         near = difflib.get_close_matches(name, list_models(), n=3)
         hint = f" (did you mean {' or '.join(near)}?)" if near else ""
         raise ValueError(f"there is no model {name!r}{hint}; `longtail list models` shows all names")

@@ -18,7 +18,7 @@ from torch import nn
 
 from longtail.models.cifar_resnet import CifarResNet
 from longtail.models.split_stages import split_stages
-from longtail.models.stage_features import StageFeatureNet
+from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.models.weights import classifier_keys
 
 

@@ -16,10 +16,10 @@ from longtail.data.loader import Loader, eval_loader, train_loader
 from longtail.data.open_dataset import VAL_FRACTION
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
 from longtail.methods import Method
+from longtail.models.create_model import check_model_name
 from longtail.models.packaged_weights import MODEL as PACKAGED
 from longtail.models.pretrained_weights import PretrainedWeights, find_weights
 from longtail.training.build_method import build_method, find_method
-from longtail.training.loggers import check_loggers
 from longtail.training.run_config import Precision, RunConfig
 from longtail.training.run_folder.model import load_model
 from longtail.training.run_folder.read import model_folder
@@ -81,18 +81,12 @@ def build_run(config: RunConfig, data: LongTailData | None = None, *, device: to
     return Parts(_resolved(config, data, preprocessing, method, weights), data, preprocessing, method, weights)
 
 
-def resolve_run(config: RunConfig) -> RunConfig:
-    """The settings with nothing left open; refuses what training would refuse."""
-    check_loggers(config.loggers)
-    return build_run(config).config
-
-
 def open_data(config: RunConfig) -> LongTailData:
     """Open the data, checked: files that cannot be read are left out.
 
-    A head is cross-validated, so that nothing is held out for it unless `val_fraction` says so.
+    A head is cross-validated, so that nothing is held out for it; what judges fine-tuning is held out later.
     """
-    fraction = 0.0 if config.val_fraction is None and config.head is not None else config.val_fraction
+    fraction = 0.0 if config.head is not None else config.val_fraction
     return open_dataset(
         config.data,
         config.root,
@@ -117,6 +111,7 @@ def name_network(config: RunConfig, data: LongTailData) -> RunConfig:
 def weights_for(config: RunConfig) -> PretrainedWeights | None:
     """The weights that the network starts from."""
     try:
+        check_model_name(str(config.model.name))
         return find_weights(str(config.model.name), config.model.pretrained)
     except (ValueError, FileNotFoundError, ConnectionError) as error:
         raise UsageError(str(error)) from error

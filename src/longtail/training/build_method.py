@@ -9,7 +9,7 @@ from longtail.heads import HEADS
 from longtail.methods import METHODS, Method
 from longtail.models import create_model
 from longtail.models.pretrained_weights import PretrainedWeights
-from longtail.models.stage_features import StageFeatureNet
+from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.optimizer import reseed
 from longtail.training.run_config import RunConfig, check_method_settings
 

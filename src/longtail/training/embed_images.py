@@ -12,7 +12,7 @@ from longtail.data.embedding_cache import EmbeddingCache, image_digests
 from longtail.data.images import FileImages, ImageDataset
 from longtail.data.loader import eval_loader
 from longtail.data.preprocessing import Preprocessing
-from longtail.models.stage_features import StageFeatureNet
+from longtail.models.stage_feature_net import StageFeatureNet
 
 Progress = Callable[[int, int], None]
 

@@ -22,7 +22,7 @@ from longtail.data.embedding_cache import EmbeddingCache
 from longtail.data.preprocessing import Preprocessing
 from longtail.heads import HEADS, HeadChoice, choose_head, is_better
 from longtail.models.pretrained_weights import PretrainedWeights
-from longtail.models.stage_features import StageFeatureNet
+from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.duration import format_duration
 from longtail.training.embed_images import embed_images
 
@@ -55,6 +55,13 @@ class FrozenHead:
     features: Tensor
 
 
+def usual_size(side: int) -> int:
+    """The size for images whose shorter side is `side`, if time does not matter."""
+    if side <= SMALL:
+        return _LARGEST_FOR_SMALL
+    return max(size for size in SIZES if size <= max(side, _LARGEST_FOR_SMALL))
+
+
 def affordable_size(seconds_an_image: Callable[[int], float], data: LongTailData, side: int, *, seconds: float) -> int:
     """The largest size at which all images are embedded in a share of the time.
 
@@ -64,7 +71,7 @@ def affordable_size(seconds_an_image: Callable[[int], float], data: LongTailData
         side: the shorter side of a typical image.
         seconds: of the whole run.
     """
-    most = _LARGEST_FOR_SMALL if side <= SMALL else max(size for size in SIZES if size <= max(side, _LARGEST_FOR_SMALL))
+    most = usual_size(side)
     images = len(data.train) + len(data.val) + len(data.test)
     sizes = [size for size in SIZES if size <= most]
     fitting = [size for size in sizes if images * seconds_an_image(size) <= _EMBED_SHARE * seconds]

@@ -17,7 +17,7 @@ from longtail.data import LongTailData
 from longtail.data.images import ImageDataset
 from longtail.data.preprocessing import Preprocessing
 from longtail.heads import HEADS, balanced_accuracy, is_better
-from longtail.models.stage_features import StageFeatureNet
+from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.embed_images import embed_images
 
 State = dict[str, Tensor]

@@ -13,12 +13,20 @@ import torch
 from longtail._errors import UsageError, counted
 from longtail.data import LongTailData
 from longtail.models.pretrained_weights import PretrainedWeights
-from longtail.models.stage_features import StageFeatureNet
-from longtail.training.build import name_network, preprocessing_for, weights_for, workers_for
-from longtail.training.build_method import build_method
+from longtail.models.stage_feature_net import StageFeatureNet
+from longtail.training.build import (
+    build_run,
+    name_network,
+    open_data,
+    preprocessing_for,
+    weights_for,
+    workers_for,
+)
+from longtail.training.build_method import build_method, find_method
 from longtail.training.callback import Callback
 from longtail.training.duration import format_duration
-from longtail.training.frozen_head import SMALL, affordable_size, choose_size, time_embedding
+from longtail.training.frozen_head import SMALL, affordable_size, choose_size, time_embedding, usual_size
+from longtail.training.loggers import check_loggers
 from longtail.training.recipes import find_recipe
 from longtail.training.run_config import OptimConfig, RunConfig
 from longtail.training.speed import measure_speed
@@ -64,7 +72,13 @@ def budget_of(config: RunConfig, started: float) -> Budget:
 
 
 def plan_run(
-    config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device, callback: Callback
+    config: RunConfig,
+    data: LongTailData,
+    budget: Budget,
+    *,
+    device: torch.device,
+    callback: Callback,
+    embed: bool = True,
 ) -> RunConfig:
     """The settings with network, size and epochs; what the user set stays.
 
@@ -74,6 +88,7 @@ def plan_run(
         budget: of the run.
         device: where it computes.
         callback: is told what was chosen, and how far the work is.
+        embed: whether small images may be embedded at several sizes to choose one.
     """
     config = name_network(config, data)
     weights = weights_for(config)
@@ -84,10 +99,20 @@ def plan_run(
         )
         config = _from_scratch(config)
     if config.head is not None:
-        return _plan_head(config, data, budget, weights, device=device, callback=callback)
+        return _plan_head(config, data, budget, weights, device=device, callback=callback, embed=embed)
     if config.epochs is None:
         config = replace(config, epochs=_affordable_epochs(config, data, budget))
     return config
+
+
+def resolve_run(config: RunConfig) -> RunConfig:
+    """The settings with nothing left open, planned for this machine; refuses what training would refuse."""
+    check_loggers(config.loggers)
+    budget = budget_of(config, time.monotonic())
+    find_method(config)
+    data = open_data(config)
+    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    return build_run(plan_run(config, data, budget, device=device, callback=Callback(), embed=False), data).config
 
 
 def describe_run(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device) -> list[str]:
@@ -127,14 +152,16 @@ def _plan_head(
     *,
     device: torch.device,
     callback: Callback,
+    embed: bool,
 ) -> RunConfig:
+    side = data.typical_side or 224
     if budget.seconds is None:
-        return config if config.epochs is not None else replace(config, epochs=0)
+        size = config.image_size or usual_size(side)
+        return replace(config, image_size=size, epochs=config.epochs or 0)
     net = _probe(config, data)
     cost = time_embedding(net, data.in_channels, device)
-    side = data.typical_side or 224
     size = config.image_size or affordable_size(cost, data, side, seconds=max(budget.left, 1.0) * _PLANNED)
-    if config.image_size is None and weights is not None and side <= SMALL:
+    if config.image_size is None and embed and weights is not None and side <= SMALL:
         smaller = [other for other in (size // 2, size // 4) if other >= max(32, side)]
         spent = len(data.train) * sum(cost(other) for other in smaller)
         if smaller and spent < _SIZES_SHARE * budget.left:

@@ -17,7 +17,7 @@ from longtail._errors import LongtailError, UsageError
 from longtail.data.open_dataset import hold_out_validation
 from longtail.evaluation import Evaluation, evaluate
 from longtail.heads import HEADS
-from longtail.models.stage_features import StageFeatureNet
+from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.build import Parts, build_run, open_data, workers_for
 from longtail.training.callback import Callback
 from longtail.training.checkpoint import check_fits, load_checkpoint
@@ -99,17 +99,16 @@ def train(
     elif first and not (resume and folder.path.exists()):
         folder.check_unused()
     data = open_data(config)
-    for line in (*data.notes, *(problem.message for problem in data.problems)):
-        say(line)
     if first:
         config = plan_run(config, data, budget, device=fabric.device, callback=callback)
     config = fabric.broadcast(config)
-    for line in describe_run(config, data, budget, device=fabric.device):
-        say(line)
     everything, drawn = data, config.head is not None and bool(config.val_fraction) and not len(data.val)
     if drawn:
         data = hold_out_validation(data, config.val_fraction or 0.0, config.seed)
     parts = build_run(config, data, device=fabric.device)
+    problems = [problem.message for problem in data.problems]
+    for line in (*data.notes, *problems, *describe_run(parts.config, data, budget, device=fabric.device)):
+        say(line)
     if state is None and first:
         if not resume or not folder.path.exists():
             folder.create()
@@ -219,6 +218,7 @@ def _fit_head(parts: Parts, budget: Budget, fabric: Fabric, callback: Callback) 
             list(parts.data.class_counts), **{key: value for key, value in settings.items() if key != "name"}
         ).blank(net.num_features)
     net.load_state_dict(state)
+    net.requires_grad_(True)
     return parts, head
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from longtail.models import create_model
-from longtail.models.stage_features import StageFeatureNet
+from longtail.models.stage_feature_net import StageFeatureNet
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_efficientnet", "test_vit", "convnext_atto"])
