@@ -23,6 +23,7 @@ Whole = Annotated[int, Range(">= 0", lambda x: x >= 0)]
 Positive = Annotated[float, Range("> 0", lambda x: x > 0)]
 NonNegative = Annotated[float, Range(">= 0", lambda x: x >= 0)]
 Fraction = Annotated[float, Range("in [0, 1)", lambda x: 0 <= x < 1)]
+Share = Annotated[float, Range("in (0, 1]", lambda x: 0 < x <= 1)]
 Decay = Annotated[float, Range("in (0, 1)", lambda x: 0 < x < 1)]
 Auto = Annotated[None, "auto"]  # None: chosen for the user, who may write "auto"
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from longtail._errors import UsageError
-from longtail.training.ranges import Auto, Count, Decay, Fraction, NonNegative, Positive, Whole, check_ranges
+from longtail._typing import Augment
+from longtail.training.ranges import Auto, Count, Decay, Fraction, NonNegative, Positive, Share, Whole, check_ranges
 
 Precision = Literal["auto", "32", "bf16", "fp16"]
 
@@ -77,10 +78,16 @@ class RunConfig:
         model: the backbone.
         optim: the optimiser.
         epochs: how often each image is seen, on average.
-        batch_size: images of a batch, all devices together.
+        batch_size: images of a batch, all devices together; None for 128 of 20,000 training images or more, 64 of 2,000
+            or more, else 32.
         seed: of the subset, the order, the augmentation and the first weights.
         val_fraction: share of the training images to validate on; None follows the rule of the data set.
-        image_size: height and width of what the network sees, for images that are resized.
+        image_size: height and width of what the network sees; None for that of small images of one size, else the
+            typical shorter side in steps of 32, at most 224.
+        flip: whether training mirrors images; None does so unless a mirrored image would be of another class.
+        augment: the strongest augmentation of training images, none, weak (crops and flips) or strong (AutoAugment
+            too); None leaves it to the method.
+        crop_scale: smallest share of the area that a random crop keeps, for images that are resized; None for 0.08.
         allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
         workers: processes that make batches, or auto.
@@ -101,10 +108,13 @@ class RunConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
     epochs: Count = 100
-    batch_size: Count = 128
+    batch_size: Count | Auto = None
     seed: Whole = 0
     val_fraction: Fraction | Auto = None
     image_size: Count | Auto = None
+    flip: bool | Auto = None
+    augment: Augment | Auto = None
+    crop_scale: Share | Auto = None
     allow_empty: bool = False
     ignore_unknown: bool = False
     workers: Whole | Auto = None
