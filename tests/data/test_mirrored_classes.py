@@ -44,7 +44,8 @@ def scenes(count: int, classes: int, seed: int, *, faces: float = 0.5) -> ArrayI
 
     def smooth(number: int) -> NDArray[np.float64]:
         noise: NDArray[np.float64] = np.fft.ifft2(np.fft.fft2(draw.normal(size=(number, 32, 32))) * falling).real
-        return noise / np.std(noise, axis=(1, 2), keepdims=True)
+        noise /= np.std(noise, axis=(1, 2), keepdims=True)
+        return noise
 
     own = smooth(classes)
     images = []

@@ -69,6 +69,12 @@ def test_nothing_is_validated_where_all_classes_have_few_images(tmp_path: Path) 
     assert data.notes[1] == "no class has 5 training images: none are held out for validation"
 
 
+def test_one_image_of_each_class_leaves_nothing_to_measure_on(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="one image of each class and no test split") as caught:
+        open_dataset(write_image_folders(tmp_path, {"a": 1, "b": 1}))
+    assert caught.value.code == "no-test"
+
+
 def test_a_benchmark_validates_its_smallest_classes_too() -> None:
     data = open_dataset("digits-lt:40", val_fraction=0.1)
     assert min(data.class_counts) + 1 == 3

@@ -249,6 +249,13 @@ def _hold_out(
             notes.append("there is no test split: the validation split takes its place")
         else:
             kept, out = holdout_indices(splits["train"].targets, _TEST_FRACTION, seed + 1)
+            if not len(out):
+                raise DataError(
+                    f"{inventory.name} has one image of each class and no test split",
+                    "with that image held out, nothing of its class would be left to learn from",
+                    "add a second image to some class, or test images in test/CLASS/",
+                    code="no-test",
+                )
             splits["test"], splits["train"] = splits["train"].select(out), splits["train"].select(kept)
             notes.append(f"there is no test split: {_TEST_FRACTION:.0%} of the images ({len(out):,}) become one")
     fraction = val_fraction
