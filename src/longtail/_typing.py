@@ -3,3 +3,4 @@
 from typing import Literal
 
 Reduction = Literal["none", "mean", "sum"]
+Augment = Literal["none", "weak", "strong"]

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 from longtail.cli import run
+from tests.support.drawn_signs import write_sign_folders
 from tests.support.image_folders import write_image as image
 from tests.support.image_folders import write_image_folders as folder
 
@@ -48,6 +49,15 @@ def test_a_folder_of_class_folders(tmp_path: Path, capsys: Capture) -> None:
     assert report["imbalance_factor"] == 6.0
     assert report["groups"] == {"many": 0, "medium": 0, "few": 3}
     assert report["problems"] == []
+
+
+def test_classes_that_are_mirror_images_of_each_other(tmp_path: Path, capsys: Capture) -> None:
+    signs = write_sign_folders(tmp_path, 24, ("stop", "turn left", "turn right"))
+    found = problem(checked(capsys, signs), "mirrored-classes")
+    assert found["message"] == "mirrored, 'turn left' looks like 'turn right': train with --no-flip"
+    assert (found["severity"], found["paths"]) == ("warning", ["turn left", "turn right"])
+    assert run(["check", str(signs)]) == 0
+    assert f"warning: {found['message']}" in capsys.readouterr().out
 
 
 def test_the_text_says_the_same_on_stdout(tmp_path: Path, capsys: Capture) -> None:

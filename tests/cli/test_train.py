@@ -75,6 +75,8 @@ def test_the_rows_of_the_ablation_differ_in_the_row_alone(capsys: pytest.Capture
         (["train", "digits-lt", "--config", "nowhere.yaml"], 2, "cannot read nowhere.yaml"),
         (["train", "digits-lt", "--workers", "some"], 2, "workers must be an integer >= 0 or 'auto', got 'some'"),
         (["train", "digits-lt", "--epochs", "1.5"], 2, "epochs must be an integer >= 0 or 'auto', got 1.5"),
+        (["train", "digits-lt", "--crop-scale", "2"], 2, "crop_scale must be a finite number in (0, 1] or 'auto'"),
+        (["train", "digits-lt", "--augment", "weaker"], 2, 'Did you mean "weak"?'),
         (["train", "digits-lt", "--lr", "nan"], 2, "optim.lr must be a finite number > 0, got nan"),
         (["train", "digits-lt", "--set", "optim.sam=-1"], 2, "optim.sam must be a finite number > 0 or null, got -1"),
         (["train", "--resume", "a", "--out", "b"], 2, "--out b cannot go with --resume a"),
@@ -138,6 +140,23 @@ def test_a_dry_run_refuses_what_training_refuses(
     assert (run(["train", *arguments, "--dry-run"]), capsys.readouterr().err) == (code, refusal)
 
 
+@pytest.mark.parametrize(
+    ("flags", "flip", "augment", "crop_scale"),
+    [
+        ([], False, "strong", 0.08),
+        (["--flip"], True, "strong", 0.08),
+        (["--no-flip", "--augment", "weak", "--crop-scale", "0.5"], False, "weak", 0.5),
+        (["--set", "flip=true", "--set", "augment=none"], True, "none", 0.08),
+    ],
+)
+def test_augmentation_is_as_asked_for(
+    flags: list[str], flip: bool, augment: str, crop_scale: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "digits-lt", *flags, "--dry-run"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert (shown["flip"], shown["augment"], shown["crop_scale"]) == (flip, augment, crop_scale)
+
+
 def test_help_shows_every_flag_with_its_type(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--help"]) == 0
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -148,6 +167,7 @@ def test_help_shows_every_flag_with_its_type(capsys: pytest.CaptureFixture[str])
         "--lr FLOAT The highest",
         "--devices INT|CHOICE How many",
         "--compile Compile",
+        "--flip --no-flip Whether",
     ):
         assert part in shown
 

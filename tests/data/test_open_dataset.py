@@ -52,6 +52,35 @@ def test_own_images_without_a_test_split_are_parted_in_three(tmp_path: Path) -> 
     assert len(data.notes) == 2
 
 
+def test_classes_with_few_images_are_not_validated_and_that_is_said(tmp_path: Path) -> None:
+    write_image_folders(tmp_path, {f"train/{name}": n for name, n in {"a": 30, "b": 5, "c": 4, "d": 3}.items()})
+    write_image_folders(tmp_path, {f"test/{name}": 1 for name in "abcd"})
+    data = open_dataset(tmp_path)
+    assert np.bincount(data.val.targets, minlength=4).tolist() == [3, 1, 0, 0]
+    assert list(data.class_counts) == [27, 4, 4, 3]
+    (note,) = data.notes
+    assert note.endswith("; 2 classes with fewer than 5 keep theirs and are not validated")
+    assert np.bincount(open_dataset(tmp_path, val_smallest=2).val.targets).tolist() == [3, 1, 1, 1]
+
+
+def test_nothing_is_validated_where_all_classes_have_few_images(tmp_path: Path) -> None:
+    data = open_dataset(write_image_folders(tmp_path, {"a": 4, "b": 3, "c": 1}))
+    assert (len(data.val), np.bincount(data.test.targets, minlength=3).tolist()) == (0, [1, 1, 0])
+    assert data.notes[1] == "no class has 5 training images: none are held out for validation"
+
+
+def test_one_image_of_each_class_leaves_nothing_to_measure_on(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="one image of each class and no test split") as caught:
+        open_dataset(write_image_folders(tmp_path, {"a": 1, "b": 1}))
+    assert caught.value.code == "no-test"
+
+
+def test_a_benchmark_validates_its_smallest_classes_too() -> None:
+    data = open_dataset("digits-lt:40", val_fraction=0.1)
+    assert min(data.class_counts) + 1 == 3
+    assert len(np.unique(data.val.targets)) == 10
+
+
 def test_given_splits_are_kept(tmp_path: Path) -> None:
     write_image_folders(tmp_path, {"train/a": 5, "train/b": 5, "val/a": 2, "val/b": 2, "test/a": 3, "test/b": 3})
     data = open_dataset(tmp_path, val_fraction=0.5)

@@ -4,6 +4,7 @@ import pytest
 from PIL import Image
 
 from longtail.data import scan
+from longtail.data.decode_image import decode_image
 from longtail.data.scan import same_files, scan_file, scan_files
 
 
@@ -39,6 +40,16 @@ def test_a_file_that_vanishes_is_the_same_as_none(paths: list[str]) -> None:
     lengths = [Path(path).stat().st_size for path in paths]
     Path(paths[1]).unlink()
     assert same_files(paths, lengths) == []
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_width_and_height_are_those_of_the_upright_image(orientation: int, tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    Image.new("RGB", (30, 20)).save(tmp_path / "a.jpg", exif=exif)
+    seen = scan_file(str(tmp_path / "a.jpg"))
+    assert (seen.height, seen.width) == decode_image(tmp_path / "a.jpg").shape[:2]
+    assert seen.rotated is (orientation > 1)
 
 
 def test_a_header_is_looked_at_without_decoding(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_a_large_holdout_never_takes_all_of_a_class() -> None:
     assert (len(kept), len(out)) == (2, 3)
 
 
+def test_a_class_with_too_few_images_keeps_them_all() -> None:
+    targets = [0] * 20 + [1] * 5 + [2] * 4 + [3]
+    kept, out = holdout_indices(targets, 0.1, seed=4, smallest=5)
+    assert Counter(np.array(targets)[out].tolist()) == {0: 2, 1: 1}
+    assert sorted([*kept, *out]) == list(range(len(targets)))
+    # The larger classes give the same images whatever the smaller ones do.
+    assert set(out) <= set(holdout_indices(targets, 0.1, seed=4)[1])
+
+
 def test_no_holdout_is_an_empty_one() -> None:
     kept, out = holdout_indices([0, 1, 1], 0.0)
     assert (kept.tolist(), out.tolist()) == ([0, 1, 2], [])

@@ -17,7 +17,6 @@ from longtail.training.microbatches import (
     remove_notes,
     write_note,
 )
-from longtail.training.run_config import build_config
 from longtail.training.stop_request import MemoryFullError
 
 
@@ -47,8 +46,8 @@ def test_the_batches_of_a_step_are_cut_alike_with_what_they_carry() -> None:
 
 def microbatches_of(folder: Path, *, batch_size: int = 64, accumulate: int = 1) -> tuple[MicroBatches, list[str]]:
     said: list[str] = []
-    config = build_config({"data": "digits-lt", "batch_size": batch_size, "optim": {"accumulate": accumulate}})
-    return MicroBatches(config, folder, Fabric(accelerator="cpu", devices=1), said.append), said
+    fabric = Fabric(accelerator="cpu", devices=1)
+    return MicroBatches(batch_size, folder, fabric, said.append, first=accumulate), said
 
 
 def never() -> tuple[float, int]:
@@ -115,7 +114,6 @@ def test_the_user_hears_who_starts_the_ranks_again() -> None:
 
 
 def test_a_method_that_needs_the_whole_batch_is_never_cut(tmp_path: Path) -> None:
-    config = build_config({"data": "digits-lt", "batch_size": 64})
-    cuts = MicroBatches(config, tmp_path, Fabric(accelerator="cpu", devices=1), print, allowed=False)
+    cuts = MicroBatches(64, tmp_path, Fabric(accelerator="cpu", devices=1), print, allowed=False)
     with pytest.raises(MemoryFullError, match="out of memory with 64 images a batch\n"):
         cuts.work(never, lambda: None)

@@ -13,7 +13,7 @@ from longtail.training.run_config import check_method_settings
 # The rule of each number, as its error words it.
 RULES = {
     "epochs": "an integer >= 0 or 'auto'",
-    "batch_size": "an integer >= 1",
+    "batch_size": "an integer >= 1 or 'auto'",
     "seed": "an integer >= 0",
     "val_fraction": "a finite number in [0, 1) or 'auto'",
     "image_size": "an integer >= 1 or 'auto'",
@@ -67,7 +67,8 @@ def test_a_number_of_the_wrong_type_or_range_is_refused_by_name(key: str, value:
 @pytest.mark.parametrize(
     ("key", "value"),
     [(key, 0) for key, rule in RULES.items() if ">= 1" in rule or "> 0" in rule]
-    + [("optim.ema", 0), ("optim.ema", 1), ("optim.momentum", 1), ("val_fraction", 1), ("epochs", 1.5)],
+    + [("optim.ema", 0), ("optim.ema", 1), ("optim.momentum", 1), ("val_fraction", 1), ("epochs", 1.5)]
+    + [("crop_scale", 0), ("crop_scale", 1.01)],
 )
 def test_the_ends_of_a_range_are_refused_where_they_are_open(key: str, value: object) -> None:
     with pytest.raises(UsageError, match=f"{key} must be"):
@@ -84,9 +85,16 @@ def test_null_turns_a_part_off(key: str) -> None:
     assert build_config(group(key, None)) == RunConfig()
 
 
-@pytest.mark.parametrize("key", ["val_fraction", "image_size", "workers", "eval_every"])
+@pytest.mark.parametrize(
+    "key",
+    ["batch_size", "val_fraction", "image_size", "flip", "augment", "crop_scale", "workers", "eval_every"],
+)
 def test_auto_is_none(key: str) -> None:
     assert build_config({key: "auto"}) == build_config({key: None}) == RunConfig()
+
+
+def test_a_crop_may_keep_the_whole_image() -> None:
+    assert build_config({"crop_scale": 1}).crop_scale == 1.0
 
 
 def test_settings_made_in_python_are_checked_too() -> None:
@@ -106,6 +114,8 @@ def test_settings_made_in_python_are_checked_too() -> None:
         ({"optim": {"name": "adam"}}, "optim.name must be 'sgd' or 'adamw', got 'adam' in a.yaml"),
         ({"compile": 1}, "compile must be true or false, got 1 in a.yaml"),
         ({"data": 3}, "data must be text, got 3 in a.yaml"),
+        ({"flip": "left"}, "flip must be true or false or 'auto', got 'left' in a.yaml"),
+        ({"augment": "weaker"}, "augment must be 'none' or 'weak' or 'strong' or 'auto', got 'weaker' in a.yaml"),
         ({"loggers": "tensorboard"}, "loggers must be a list of names, got 'tensorboard' in a.yaml"),
         ({"model": {"pretrained": 3}}, "model.pretrained must be 'auto' or true or false or text, got 3 in a.yaml"),
         ({"method": 3}, "method must be a group of settings, got 3 in a.yaml"),

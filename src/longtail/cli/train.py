@@ -18,16 +18,22 @@ if TYPE_CHECKING:
     from longtail.training import Run
 
 
+# Flags that the user may also refuse, where the data decides otherwise.
+_BOTH_WAYS = {"flip"}
+
+
 def _read_number(_: Any, tokens: Sequence[Token]) -> Any:
     """The number as it is written, to be checked with all settings: cyclopts would take 1.5 epochs for 2."""
     return parse_value(tokens[0].value, tokens[0].keyword or "")
 
 
-def _annotate(hint: Any) -> Any:
+def _annotate(name: str, hint: Any) -> Any:
     """What of a flag's type can be written on a command line."""
     kinds = [kind for kind in get_args(hint) if get_origin(kind) not in (Mapping, PathLike)]
     converter = _read_number if {int, float} & set(kinds) else None
-    return Annotated[reduce(or_, kinds), Parameter(negative="", converter=converter, show_choices=converter is None)]
+    negative = f"--no-{name}" if name in _BOTH_WAYS else ""
+    shown = Parameter(negative=negative, converter=converter, show_choices=converter is None)
+    return Annotated[reduce(or_, kinds), shown]
 
 
 @with_flags(_annotate)

@@ -7,12 +7,18 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from longtail._errors import DataError, counted
 from longtail.class_counts import GROUPS
 from longtail.data.images import ArrayImages
 from longtail.data.inventory import FileList, Inventory, Problem
+from longtail.data.mirrored_classes import mirrored_classes
 from longtail.data.scan import FileScan, Progress, same_files, scan_files
 from longtail.data.splits import SPLITS, SplitName
+
+# The problem of classes that are mirror images of each other.
+MIRRORED = "mirrored-classes"
 
 # An image of a data set: its split and its place there.
 Place = tuple[SplitName, int]
@@ -83,8 +89,11 @@ def check_data(data: Inventory, *, full: bool = False, progress: Progress | None
     files = [str(train.root / data_path(data, place)) for place in places]
     scans = scan_files(files, full=full, progress=progress)
     broken = tuple(data_path(data, place) for place, scan in zip(places, scans, strict=True) if scan.error)
-    readable = data.without(broken)
+    readable = _with_sizes(data, scans).without(broken)
     _refuse_lost_classes(readable, data, broken)
+    if not data.benchmark:  # theirs are mirrored in all papers
+        pairs = mirrored_classes(readable.splits["train"], data.classes, progress=progress)
+        readable = replace(readable, mirrored=tuple(pairs))
     good = [scan for scan in scans if not scan.error]
     groups = same_files(files, [scan.length for scan in scans], progress)
     problems = [
@@ -93,17 +102,11 @@ def check_data(data: Inventory, *, full: bool = False, progress: Progress | None
         *_repeats(data, places, groups),
         *_converted(data, places, scans),
         *_single(readable),
+        *_mirrored(readable),
     ]
     sides = sorted(min(scan.width, scan.height) for scan in good)
-    sizes = {(scan.height, scan.width) for scan in good}
-    readable = replace(
-        readable,
-        problems=tuple(problems),
-        image_size=next(iter(sizes)) if len(sizes) == 1 and not any(scan.rotated for scan in good) else None,
-        typical_side=round(median(sides)) if sides else None,
-    )
     return CheckReport(
-        readable,
+        replace(readable, problems=tuple(problems)),
         broken,
         dict(Counter(scan.mode for scan in good).most_common()),
         (sides[0], round(median(sides)), sides[-1]) if sides else (),
@@ -153,6 +156,17 @@ def _repeats(data: Inventory, places: Sequence[Place], groups: Sequence[Sequence
     return problems
 
 
+def _with_sizes(data: Inventory, scans: Sequence[FileScan]) -> Inventory:
+    """The same data with the height and width of each file, 0 for those that cannot be read."""
+    sizes = np.array([(scan.height, scan.width) for scan in scans], dtype=np.int64).reshape(-1, 2)
+    splits, start = dict(data.splits), 0
+    for name, part in data.splits.items():
+        if isinstance(part, FileList):
+            splits[name] = replace(part, sizes=sizes[start : start + len(part)])
+        start += len(part)
+    return replace(data, splits=splits)
+
+
 def _unreadable(broken: Sequence[str], total: int) -> list[Problem]:
     if not broken:
         return []
@@ -196,6 +210,25 @@ def _single(data: Inventory) -> list[Problem]:
         return []
     message = f"with one training image: {counted(len(single), 'class')}; measured only if test has more of them"
     return [Problem("one-image", message, single, "note")]
+
+
+def _mirrored(data: Inventory) -> list[Problem]:
+    if not data.mirrored:
+        return []
+    message = f"{mirrored_in_words(data.mirrored)}: train with --no-flip"
+    return [Problem(MIRRORED, message, tuple(name for pair in data.mirrored for name in pair))]
+
+
+def mirrored_in_words(pairs: Sequence[tuple[str, str]]) -> str:
+    """What is wrong with mirroring.
+
+    Example:
+        >>> mirrored_in_words([("turn left", "turn right"), ("b", "d")])
+        "mirrored, 'turn left' looks like 'turn right' (and 1 more pair of classes)"
+    """
+    first, second = pairs[0]
+    more = f" (and {counted(len(pairs) - 1, 'more pair')} of classes)" if len(pairs) > 1 else ""
+    return f"mirrored, {first!r} looks like {second!r}{more}"
 
 
 def _advice(data: Inventory) -> tuple[str, ...]:

@@ -39,11 +39,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class FileList:
-    """Image files with their labels; paths are relative to `root` or absolute."""
+    """Image files with their labels; paths are relative to `root` or absolute.
+
+    `sizes` has the upright (height, width) of each file, shape (n, 2); None before a check has read the headers.
+    """
 
     root: Path
     paths: tuple[str, ...]
     targets: NDArray[np.int64]
+    sizes: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -51,7 +55,8 @@ class FileList:
     def select(self, indices: ArrayLike) -> "FileList":
         """The files at `indices`, in that order."""
         chosen = np.asarray(indices, dtype=np.int64)
-        return FileList(self.root, tuple(self.paths[i] for i in chosen), self.targets[chosen])
+        sizes = None if self.sizes is None else self.sizes[chosen]
+        return FileList(self.root, tuple(self.paths[i] for i in chosen), self.targets[chosen], sizes)
 
 
 @dataclass(frozen=True)
@@ -65,10 +70,9 @@ class Inventory:
         mean: the mean of each channel, for values between 0 and 1.
         std: the standard deviation of each channel.
         benchmark: whether it is a published benchmark, whose splits are used as they are.
+        mirrored: pairs of classes that are mirror images of each other; empty before a check has looked.
         problems: what is wrong.
         notes: how the layout was understood, where that is not obvious.
-        image_size: (height, width) if all training images have the same; None if not, or before a check.
-        typical_side: the median of the shorter sides of the images; None before a check.
     """
 
     name: str
@@ -77,10 +81,9 @@ class Inventory:
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
     benchmark: bool = False
+    mirrored: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    image_size: tuple[int, int] | None = None
-    typical_side: int | None = None
 
     def count(self, split: SplitName) -> int:
         """The number of images in a split; 0 if there is no such split."""

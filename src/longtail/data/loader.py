@@ -15,7 +15,7 @@ from longtail.data.batch_plan import BatchPlan, Last
 from longtail.data.images import ImageDataset
 from longtail.data.preprocessing import Preprocessing
 from longtail.data.samplers import SAMPLERS, EpochSampler, SequentialSampler
-from longtail.data.views import VIEWS, Batch, ViewedImages
+from longtail.data.views import Batch, ViewedImages
 
 T = TypeVar("T")
 
@@ -150,7 +150,7 @@ def train_loader(
     """
     seen = ViewedImages(
         images,
-        [VIEWS[view](preprocessing) for view in views],
+        [preprocessing.training_view(view) for view in views],
         mean=preprocessing.mean,
         std=preprocessing.std,
         seed=seed,

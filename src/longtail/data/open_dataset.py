@@ -18,16 +18,19 @@ The inventory is taken once: the same one is checked and split, so a large tree 
 split only if the benchmark has one or `val_fraction` asks for it. Of your own images, 10 % of the training split
 is held out for validation, unless there is a validation split. Without a test split, the validation split takes
 its place (and a new one is drawn from train); without either, 20 % of the images are held out for testing
-first. Every draw is stratified, depends on the seed, and comes from train, never from test.
+first. Every draw is stratified, depends on the seed, and comes from train, never from test. A class of your own
+images gives none to validation if it has fewer than 5 in train: it would lose a third of them or more, for an
+accuracy that one image decides.
 """
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from longtail._errors import DataError, UsageError
+from longtail._errors import DataError, UsageError, counted
 from longtail.class_counts import ClassCounts
 from longtail.data.check import check_data
 from longtail.data.csv_list import find_csv_list
@@ -35,9 +38,14 @@ from longtail.data.datasets import DATASETS
 from longtail.data.folder import find_folder, missing, not_readable
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 from longtail.data.inventory import FileList, Inventory, Problem
+from longtail.data.scan import scan_file
 from longtail.data.splits import SplitName, holdout_indices
 
 VAL_FRACTION, _TEST_FRACTION = 0.1, 0.2
+VAL_SMALLEST = 5  # images of a class that gives some of them to validation
+
+# Without a check, so many headers are read to know the typical size; a size that nobody knows is that of ImageNet.
+_PEEKED, _USUAL_SIDE = 100, 224
 
 
 @dataclass(frozen=True)
@@ -54,8 +62,9 @@ class LongTailData:
         mean: the mean of each channel, for values between 0 and 1.
         std: the standard deviation of each channel.
         in_channels: 3 for RGB, 1 for the grey sets.
-        image_size: (height, width) if all images are known to have the same size, else None.
-        typical_side: the median shorter side of the images; None if they were not checked.
+        image_size: (height, width) if all images have the same size, else None. Of image files, only a check knows.
+        typical_side: the median of the shorter sides of the training images.
+        mirrored: pairs of classes that are mirror images of each other, if a check has found any.
         problems: what is wrong with the data.
         notes: how the layout was understood, and what was held out.
     """
@@ -70,9 +79,10 @@ class LongTailData:
     std: tuple[float, ...]
     in_channels: int
     image_size: tuple[int, int] | None
+    typical_side: int = _USUAL_SIDE
+    mirrored: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
     notes: tuple[str, ...] = ()
-    typical_side: int | None = None
 
     def split(self, name: SplitName) -> ImageDataset:
         """The images of a split."""
@@ -85,6 +95,7 @@ def open_dataset(
     seed: int = 0,
     *,
     val_fraction: float | None = None,
+    val_smallest: int = VAL_SMALLEST,
     allow_empty: bool = False,
     ignore_unknown: bool = False,
     check: bool = False,
@@ -97,6 +108,7 @@ def open_dataset(
         seed: the seed of the long-tailed subset and of the held-out images.
         val_fraction: the fraction of the training images to hold out for validation, 0 for none; defaults to the
             rule above. A validation split on disk stays as it is.
+        val_smallest: of your own images, a class with fewer than so many gives none to validation.
         allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
         check: check every image first (see `check_data`): unreadable files are left out, and `problems` has what
@@ -113,7 +125,7 @@ def open_dataset(
     inventory = take_inventory(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
     if check:
         inventory = check_data(inventory).data
-    return split_inventory(inventory, seed, val_fraction=val_fraction)
+    return split_inventory(inventory, seed, val_fraction=val_fraction, val_smallest=val_smallest)
 
 
 def take_inventory(
@@ -149,15 +161,18 @@ def take_inventory(
         raise not_readable(text, error) from error
 
 
-def split_inventory(inventory: Inventory, seed: int = 0, *, val_fraction: float | None = None) -> LongTailData:
+def split_inventory(
+    inventory: Inventory, seed: int = 0, *, val_fraction: float | None = None, val_smallest: int = VAL_SMALLEST
+) -> LongTailData:
     """Hold out the validation and test images that are missing, and make data sets of all splits.
 
     Args:
         inventory: what was found.
         seed: the seed of the held-out images.
         val_fraction: as for `open_dataset`.
+        val_smallest: as for `open_dataset`.
     """
-    splits, notes = _hold_out(inventory, seed, val_fraction)
+    splits, notes = _hold_out(inventory, seed, val_fraction, 2 if inventory.benchmark else val_smallest)
     train = splits["train"]
     return LongTailData(
         name=inventory.name,
@@ -169,8 +184,9 @@ def split_inventory(inventory: Inventory, seed: int = 0, *, val_fraction: float 
         mean=inventory.mean,
         std=inventory.std,
         in_channels=train.images.shape[3] if isinstance(train, ArrayImages) else 3,
-        image_size=train.images.shape[1:3] if isinstance(train, ArrayImages) else inventory.image_size,
-        typical_side=min(train.images.shape[1:3]) if isinstance(train, ArrayImages) else inventory.typical_side,
+        image_size=_common_size(inventory.splits.values()),
+        typical_side=_typical_side(train),
+        mirrored=inventory.mirrored,
         problems=inventory.problems,
         notes=(*inventory.notes, *notes),
     )
@@ -178,7 +194,8 @@ def split_inventory(inventory: Inventory, seed: int = 0, *, val_fraction: float 
 
 def hold_out_validation(data: LongTailData, fraction: float, seed: int = 0) -> LongTailData:
     """Data without validation images, some of its training images held out for that, as `val_fraction` would."""
-    kept, out = holdout_indices(data.train.targets, fraction, seed)
+    smallest = 2 if data.name.partition(":")[0] in DATASETS else VAL_SMALLEST
+    kept, out = holdout_indices(data.train.targets, fraction, seed, smallest=smallest)
     train = data.train.select(kept)
     counts = np.bincount(train.targets, minlength=len(data.classes)).tolist()
     return replace(data, train=train, val=data.train.select(out), class_counts=ClassCounts(counts))
@@ -231,7 +248,7 @@ def _unknown_name(text: str) -> DataError:
 
 
 def _hold_out(
-    inventory: Inventory, seed: int, val_fraction: float | None
+    inventory: Inventory, seed: int, val_fraction: float | None, val_smallest: int
 ) -> tuple[dict[SplitName, ArrayImages | FileList], list[str]]:
     """The splits with those that are missing drawn from train, and a note for each draw."""
     splits, notes = dict(inventory.splits), []
@@ -241,17 +258,56 @@ def _hold_out(
             notes.append("there is no test split: the validation split takes its place")
         else:
             kept, out = holdout_indices(splits["train"].targets, _TEST_FRACTION, seed + 1)
+            if not len(out):
+                raise DataError(
+                    f"{inventory.name} has one image of each class and no test split",
+                    "with that image held out, nothing of its class would be left to learn from",
+                    "add a second image to some class, or test images in test/CLASS/",
+                    code="no-test",
+                )
             splits["test"], splits["train"] = splits["train"].select(out), splits["train"].select(kept)
             notes.append(f"there is no test split: {_TEST_FRACTION:.0%} of the images ({len(out):,}) become one")
     fraction = val_fraction
     if fraction is None:
         fraction = 0.0 if inventory.benchmark else VAL_FRACTION
     if "val" not in splits and fraction:
-        kept, out = holdout_indices(splits["train"].targets, fraction, seed)
+        targets = splits["train"].targets
+        kept, out = holdout_indices(targets, fraction, seed, smallest=val_smallest)
+        small = len(np.unique(targets)) - len(np.unique(targets[out]))
+        fewest = max(2, val_smallest)
         if len(out):
             splits["val"], splits["train"] = splits["train"].select(out), splits["train"].select(kept)
-            notes.append(f"{fraction:.0%} of the training images ({len(out):,}) are held out for validation")
+            held = f"{fraction:.0%} of the training images ({len(out):,}) are held out for validation"
+            keep = "keep theirs and are" if small > 1 else "keeps its own and is"
+            rest = f"; {counted(small, 'class')} with fewer than {fewest} {keep} not validated" if small else ""
+            notes.append(held + rest)
+        elif small:
+            notes.append(f"no class has {fewest} training images: none are held out for validation")
     return splits, notes
+
+
+def _common_size(parts: Iterable[ArrayImages | FileList]) -> tuple[int, int] | None:
+    """The one (height, width) of all images; None if there are several, or if they are unknown."""
+    found: set[tuple[int, int]] = set()
+    for part in parts:
+        if isinstance(part, ArrayImages):
+            found.add((part.images.shape[1], part.images.shape[2]))
+        elif part.sizes is None:
+            return None
+        else:
+            found |= {(int(height), int(width)) for height, width in np.unique(part.sizes, axis=0)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _typical_side(train: ArrayImages | FileList) -> int:
+    if isinstance(train, ArrayImages):
+        return int(min(train.images.shape[1:3]))
+    sizes = train.sizes
+    if sizes is None:
+        some = train.select(np.unique(np.linspace(0, len(train) - 1, min(_PEEKED, len(train))).round()))
+        scans = [scan_file(str(train.root / path)) for path in some.paths]
+        sizes = np.array([(scan.height, scan.width) for scan in scans if not scan.error]).reshape(-1, 2)
+    return int(np.median(sizes.min(axis=1))) if len(sizes) else _USUAL_SIDE
 
 
 def _as_dataset(part: ArrayImages | FileList) -> ImageDataset:

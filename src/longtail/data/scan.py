@@ -19,11 +19,11 @@ Progress = Callable[[int, int], None]
 # Below this number of files, starting processes takes longer than it saves.
 _ALONE = 4_000
 _CHUNK = 500
-_ORIENTATION = 0x0112  # EXIF's tag; 1 is upright
+_ORIENTATION = 0x0112  # EXIF's tag; 1 is upright, and 5 to 8 lie on their side
 
 
 class FileScan(NamedTuple):
-    """The result for one file; `error` is empty if it could be read."""
+    """The result for one file; `error` is empty if it could be read; width and height are upright."""
 
     error: str
     mode: str = ""
@@ -45,8 +45,9 @@ def scan_file(path: str, full: bool = False) -> FileScan:
             with Image.open(path) as image:
                 # Asking a PNG for EXIF that is not at its start would decode all of it.
                 known = "exif" in image.info or image.format == "TIFF"
-                rotated = known and image.getexif().get(_ORIENTATION, 1) in range(2, 9)
-                found = FileScan("", image.mode, *image.size, rotated, Path(path).stat().st_size)
+                turn = image.getexif().get(_ORIENTATION, 1) if known else 1
+                size = image.size[::-1] if turn in range(5, 9) else image.size
+                found = FileScan("", image.mode, *size, turn in range(2, 9), Path(path).stat().st_size)
             if full:
                 decode_image(path)
         return found
@@ -56,7 +57,7 @@ def scan_file(path: str, full: bool = False) -> FileScan:
 
 def scan_files(paths: Sequence[str], *, full: bool = False, progress: Progress | None = None) -> list[FileScan]:
     """Scan every file, on all processors if there are many."""
-    return _on_all(_scan_in_full if full else scan_file, paths, min(_ALONE, 100) if full else _ALONE, progress)
+    return on_all_processors(_scan_in_full if full else scan_file, paths, decode=full, progress=progress)
 
 
 def same_files(paths: Sequence[str], lengths: Sequence[int], progress: Progress | None = None) -> list[list[int]]:
@@ -64,7 +65,8 @@ def same_files(paths: Sequence[str], lengths: Sequence[int], progress: Progress 
     often = Counter(lengths)
     asked = [i for i, length in enumerate(lengths) if often[length] > 1 and length > 0]
     groups: dict[str, list[int]] = defaultdict(list)
-    for i, digest in zip(asked, _on_all(_digest, [paths[i] for i in asked], _ALONE, progress), strict=True):
+    digests = on_all_processors(_digest, [paths[i] for i in asked], progress=progress)
+    for i, digest in zip(asked, digests, strict=True):
         if digest:
             groups[digest].append(i)
     return [group for group in groups.values() if len(group) > 1]
@@ -82,9 +84,19 @@ def _digest(path: str) -> str:
         return ""
 
 
-def _on_all(work: Callable[[str], T], paths: Sequence[str], alone: int, progress: Progress | None) -> list[T]:
+def on_all_processors(
+    work: Callable[[str], T], paths: Sequence[str], *, decode: bool = False, progress: Progress | None = None
+) -> list[T]:
+    """Do `work` for every file, on all processors if there are many files.
+
+    Args:
+        work: a function of a module, so that it can be sent to other processes.
+        paths: the files.
+        decode: whether `work` decodes images, so that further processes pay for fewer files.
+        progress: called with the number of files done and the number of all.
+    """
     results: list[T] = []
-    for part in _parts(work, paths, alone):
+    for part in _parts(work, paths, min(_ALONE, 100) if decode else _ALONE):
         results += part
         if progress is not None:
             progress(len(results), len(paths))

@@ -86,16 +86,19 @@ def long_tail_indices(targets: ArrayLike, class_counts: Sequence[int], seed: int
     return np.sort(np.concatenate(parts))
 
 
-def holdout_indices(targets: ArrayLike, fraction: float, seed: int = 0) -> tuple[Indices, Indices]:
+def holdout_indices(
+    targets: ArrayLike, fraction: float, seed: int = 0, *, smallest: int = 2
+) -> tuple[Indices, Indices]:
     """Split the images into those to keep and those to hold out, stratified by class.
 
-    Of a class of n images, round(fraction n) are held out: at least one if n is 2 or more, and never all of
-    them, so a class with a single image stays in training.
+    Of a class of n images, round(fraction n) are held out: at least one if n is `smallest` or more, and never all
+    of them, so a class with a single image stays in training. A class with fewer images keeps them all.
 
     Args:
         targets: the label of each image.
         fraction: the fraction to hold out, 0 <= fraction < 1; 0 holds out nothing.
         seed: the seed of the choice.
+        smallest: the fewest images of a class of which any are held out.
 
     Returns:
         The indices of the kept and of the held-out images, each ascending.
@@ -106,6 +109,8 @@ def holdout_indices(targets: ArrayLike, fraction: float, seed: int = 0) -> tuple
     out = np.zeros(len(labels), dtype=bool)
     for k in np.unique(labels) if fraction else []:
         members = _shuffled(np.flatnonzero(labels == k), _HOLDOUT, seed, int(k))
+        if len(members) < smallest:
+            continue
         size = min(max(round(fraction * len(members)), 1), len(members) - 1)
         out[members[:size]] = True
     return np.flatnonzero(~out), np.flatnonzero(out)

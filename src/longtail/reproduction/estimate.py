@@ -11,7 +11,7 @@ from longtail._errors import DataError, LongtailError, UsageError, counted
 from longtail.data import LongTailData
 from longtail.evaluation import read_metrics
 from longtail.reproduction.plan import Plan, PlannedRun
-from longtail.training.build import open_data
+from longtail.training.build import batch_size_for, open_data
 from longtail.training.build_method import find_method
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.write import RunFolder
@@ -59,7 +59,8 @@ class Estimates:
         return self._data[config.data]
 
     def _speed(self, config: RunConfig, data: LongTailData) -> Speed | None:
-        shape = (data.image_size or data.name, data.in_channels, config.image_size, config.batch_size)
+        size = batch_size_for(config, data.train)
+        shape = (data.image_size or data.name, data.in_channels, config.image_size, size)
         kind = repr((config.model.name, config.method, config.precision, *shape))
         if kind not in self._speeds:
             self.say(f"timing {config.model.name}, {describe_method(config)}, on {config.data}")
@@ -136,5 +137,6 @@ def _in_words(config: RunConfig) -> str:
         f"{config.model.name}{', pretrained' if config.model.pretrained else ''}, "
         f"{f'images of {size} x {size}' if size else 'images at full size'}, "
         f"{counted(config.planned_epochs, 'epoch')}, "
-        f"batches of {config.batch_size}, {optim.name}, learning rate {optim.lr:g}, weight decay {optim.weight_decay:g}"
+        f"batches of {config.batch_size or 'a size that suits the data'}, "
+        f"{optim.name}, learning rate {optim.lr:g}, weight decay {optim.weight_decay:g}"
     )

@@ -10,6 +10,7 @@ from torch import nn
 
 from longtail._errors import DataError, UsageError
 from longtail.data import LongTailData, open_dataset
+from longtail.data.check import MIRRORED, mirrored_in_words
 from longtail.data.datasets import DATASETS
 from longtail.data.images import ImageDataset
 from longtail.data.loader import Loader, eval_loader, train_loader
@@ -28,6 +29,9 @@ from longtail.training.run_folder.read import model_folder
 _SAMPLER_STRIDE = 1_000_003
 # Images up to this side get a network for small images when it is trained from scratch.
 _SMALL, _LARGE = 64, 224
+
+# From so many training images on, the images of a batch unless the settings have them.
+_BATCHES = ((20_000, 128), (2_000, 64), (0, 32))
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ def build_run(config: RunConfig, data: LongTailData | None = None, *, device: to
     config = name_network(config, data)
     weights = weights_for(config)
     preprocessing = preprocessing_for(config, data, weights)
+    if data.mirrored and not preprocessing.flip:
+        data = _without_flips(data, chosen=config.flip is None)
     method = build_method(
         config,
         class_counts=list(data.class_counts),
@@ -129,6 +135,14 @@ def preprocessing_for(config: RunConfig, data: LongTailData, weights: Pretrained
     return replace(seen, whole=config.head is not None)
 
 
+def batch_size_for(config: RunConfig, images: ImageDataset) -> int:
+    """The images of a batch: as asked, else smaller for small sets, which then still have enough steps in an epoch."""
+    if config.batch_size is not None:
+        return config.batch_size
+    usual = next(size for number, size in _BATCHES if len(images) >= number)
+    return min(usual, len(images))
+
+
 def workers_for(config: RunConfig, images: ImageDataset) -> int:
     """How many processes make batches: as asked, else none for small sets in memory, else the spare cores."""
     if config.workers is not None:
@@ -151,7 +165,7 @@ def training_loader(parts: Parts, number: int = 0, *, rank: int = 0, world_size:
     return train_loader(
         images,
         parts.preprocessing,
-        batch_size=min(config.batch_size, len(images) // world_size * world_size),
+        batch_size=min(batch_size_for(config, images), len(images) // world_size * world_size),
         views=parts.method.views,
         sampler=parts.method.samplers[number],
         seed=config.seed + _SAMPLER_STRIDE * number,
@@ -168,7 +182,7 @@ def evaluation_loader(parts: Parts, images: ImageDataset, *, rank: int = 0, worl
     return eval_loader(
         images,
         parts.preprocessing,
-        batch_size=max(parts.config.batch_size, 4 * world_size) // world_size * world_size,
+        batch_size=max(batch_size_for(parts.config, parts.data.train), 4 * world_size) // world_size * world_size,
         workers=workers_for(parts.config, images),
         rank=rank,
         world_size=world_size,
@@ -192,6 +206,7 @@ def _resolved(
         config,
         method={"name": config.method["name"], **networks, **method.settings()},
         model=replace(config.model, pretrained=weights is not None if pretrained is None else pretrained),
+        batch_size=batch_size_for(config, data.train),
         val_fraction=fraction,
         image_size=preprocessing.size,
         flip=preprocessing.flip,
@@ -201,6 +216,13 @@ def _resolved(
         precision=precision_for(config),
         eval_every=config.eval_every or max(1, config.planned_epochs // 20),
     )
+
+
+def _without_flips(data: LongTailData, *, chosen: bool) -> LongTailData:
+    """The data without the problem that images are mirrored; with a note of it if that was `chosen` for the user."""
+    note = f"{mirrored_in_words(data.mirrored)}: training does not mirror images; --flip does all the same"
+    problems = tuple(problem for problem in data.problems if problem.code != MIRRORED)
+    return replace(data, notes=(*data.notes, note) if chosen else data.notes, problems=problems)
 
 
 def _network_of(config: RunConfig, name: str, classes: tuple[str, ...]) -> nn.Module:

@@ -13,6 +13,7 @@ from os import PathLike
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_origin, get_type_hints
 
 from longtail._errors import UsageError
+from longtail._typing import Augment
 from longtail.training.run_config import ModelConfig, OptimConfig, Precision, Quality, RunConfig
 from longtail.training.settings import Settings, merge, nest
 
@@ -35,7 +36,7 @@ class TrainFlags(TypedDict, total=False):
     workers: int | Literal["auto"] | None
     image_size: int | None
     flip: bool | None
-    augment: Literal["none", "weak", "strong"] | None
+    augment: Augment | None
     crop_scale: float | None
     root: str | PathLike[str] | None
     head: str | Mapping[str, Any] | None
@@ -65,11 +66,11 @@ def nest_flags(flags: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def with_flags(annotate: Callable[[Any], Any] = lambda hint: hint) -> Callable[[F], F]:
+def with_flags(annotate: Callable[[str, Any], Any] = lambda _, hint: hint) -> Callable[[F], F]:
     """Show each flag of `**flags: Unpack[TrainFlags]` in a function's signature and docstring.
 
     Args:
-        annotate: the annotation of a flag, made of its type.
+        annotate: the annotation of a flag, made of its name and its type.
     """
 
     def decorate(function: F) -> F:
@@ -77,7 +78,7 @@ def with_flags(annotate: Callable[[Any], Any] = lambda hint: hint) -> Callable[[
         *first, _ = old.parameters.values()
         kind = inspect.Parameter.KEYWORD_ONLY
         flags = [
-            inspect.Parameter(name, kind, default=None, annotation=annotate(hint))
+            inspect.Parameter(name, kind, default=None, annotation=annotate(name, hint))
             for name, (hint, _) in _flags().items()
         ]
         data, rest = first[:1], first[1:]

@@ -30,7 +30,7 @@ from longtail.data.splits import SplitName
 from longtail.data.views import Batch
 from longtail.methods import Method, MethodOutput
 from longtail.nn import frozen_statistics
-from longtail.training.build import Parts, evaluation_loader
+from longtail.training.build import Parts, batch_size_for, evaluation_loader
 from longtail.training.callback import Callback, Row
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
 from longtail.training.method_record import method_record, record_due
@@ -91,7 +91,14 @@ class TrainingLoop:
         self.method: Method = parts.method
         if self.config.compile:
             self.method.model.compile()
-        self._microbatches = MicroBatches(self.config, folder.path, fabric, self._say, allowed=self.method.microbatches)
+        self._microbatches = MicroBatches(
+            batch_size_for(self.config, parts.data.train),
+            folder.path,
+            fabric,
+            self._say,
+            first=self.config.optim.accumulate,
+            allowed=self.method.microbatches,
+        )
         self._batches = StepBatches(parts, self.ranks, self._say)
         optimizer = build_optimizer(self.method, self.config.optim)
         self._module, self._optimizer = fabric.setup(self.method, optimizer)

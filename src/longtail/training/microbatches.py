@@ -24,7 +24,6 @@ from lightning_fabric import Fabric
 from longtail._errors import DataError
 from longtail._files import write_text
 from longtail.data.views import Batch
-from longtail.training.run_config import RunConfig
 from longtail.training.stop_request import MemoryFullError
 
 T = TypeVar("T")
@@ -39,19 +38,27 @@ class MicroBatches:
     All ranks build it together, before any of them can be in a step.
 
     Args:
-        config: the settings.
+        batch_size: images of a batch, all ranks together.
         folder: of the run.
         fabric: launched.
         say: tells the user.
+        first: their first number.
         allowed: whether the method can be trained in micro-batches.
     """
 
     def __init__(
-        self, config: RunConfig, folder: Path, fabric: Fabric, say: Callable[[str], None], *, allowed: bool = True
+        self,
+        batch_size: int,
+        folder: Path,
+        fabric: Fabric,
+        say: Callable[[str], None],
+        *,
+        first: int = 1,
+        allowed: bool = True,
     ) -> None:
-        self._config, self._folder, self._fabric, self._say = config, folder, fabric, say
+        self._batch_size, self._folder, self._fabric, self._say = batch_size, folder, fabric, say
         self._old_notes = note_times(folder)
-        first, here = config.optim.accumulate, config.batch_size // fabric.world_size
+        here = batch_size // fabric.world_size
         # A micro-batch has two images or more, so there is a largest number of them.
         self._most = min(first << _DOUBLINGS, max(first, here // 2)) if allowed else first
         # One rank reads for all: on a shared disk, others might not see the note yet.
@@ -88,7 +95,7 @@ class MicroBatches:
         self._say(f"out of memory: each batch is now cut into {self.number} micro-batches")
 
     def _stop(self, who: str) -> MemoryFullError:
-        size = self._config.batch_size
+        size = self._batch_size
         amount = f"with {size} images a batch{f' in {self.number} micro-batches' if self.number > 1 else ''}"
         what = f"{who} is out of memory {amount}" if who else f"out of memory {amount}"
         if self.number >= self._most:

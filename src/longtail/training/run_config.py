@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from longtail._errors import UsageError
+from longtail._typing import Augment
 from longtail.training.duration import parse_duration
 from longtail.training.ranges import (
     Auto,
@@ -98,10 +99,11 @@ class RunConfig:
             Auto follows quality.
         quality: fast (1 minute), good (3 minutes) or best (15 minutes), where time is not given.
         epochs: how often each image is seen, on average; 0 keeps the fitted head. Auto is what the time allows.
-        batch_size: images of a batch, all devices together.
+        batch_size: images of a batch, all devices together; auto is 128 of 20,000 training images or more, 64 of 2,000
+            or more, else 32.
         seed: of the subset, the order, the augmentation and the first weights.
         val_fraction: share of the training images to validate on; None follows the rule of the data set.
-        image_size: height and width of what the network sees; images of another size are resized.
+        image_size: height and width of what the network sees; auto follows from the images and the time.
         flip: whether to mirror images at random in training. Auto follows from the data.
         augment: none, weak (crops and mirroring) or strong (AutoAugment as well); auto is what the method asks for.
         crop_scale: the smallest share of its area that a random crop keeps, for images that are resized.
@@ -128,12 +130,12 @@ class RunConfig:
     time: Positive | Auto = None
     quality: Quality = "good"
     epochs: Whole | Auto = None
-    batch_size: Count = 128
+    batch_size: Count | Auto = None
     seed: Whole = 0
     val_fraction: Fraction | Auto = None
     image_size: Count | Auto = None
     flip: bool | Auto = None
-    augment: Literal["none", "weak", "strong"] | Auto = None
+    augment: Augment | Auto = None
     crop_scale: Share | Auto = None
     allow_empty: bool = False
     ignore_unknown: bool = False

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from longtail.data import LongTailData
-from longtail.training.build import Parts, build_run
+from longtail.training.build import Parts, batch_size_for, build_run
 from longtail.training.callback import Callback
 from longtail.training.launch import launch
 from longtail.training.loop import Progress, TrainingLoop
@@ -40,7 +40,7 @@ class Speed:
 
     def seconds(self, config: RunConfig, data: LongTailData) -> float:
         """The duration of a whole run with these settings on this data."""
-        steps = max(1, len(data.train) // config.batch_size)
+        steps = max(1, len(data.train) // batch_size_for(config, data.train))
         mean_step = sum(share * step for share, step in self.stages)
         every = config.eval_every or max(1, config.planned_epochs // 20)
         # The last epoch is always evaluated, and on the test images whatever was watched before.
@@ -105,7 +105,8 @@ def _time_steps(parts: Parts, *, epoch: int) -> float:
 
 def _time_evaluation(parts: Parts) -> float:
     """Seconds an image."""
-    images = parts.data.test.select(range(min(len(parts.data.test), parts.config.batch_size)))
+    size = batch_size_for(parts.config, parts.data.train)
+    images = parts.data.test.select(range(min(len(parts.data.test), size)))
     fabric = launch(parts.config)
     model = fabric.to_device(parts.method.model)
     predict_logits(model, images, parts, fabric)

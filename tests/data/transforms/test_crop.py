@@ -43,13 +43,14 @@ def test_images_of_another_size_are_refused() -> None:
         PadCrop(32, 4)([noise(3, 30, 32)], np.zeros((1, 3)))
 
 
+@pytest.mark.parametrize("smallest", [0.08, 0.5])
 @pytest.mark.parametrize("size", [(375, 500), (500, 375), (224, 224), (40, 400), (400, 40), (1, 1)])
-def test_boxes_are_distributed_as_torchvisions(size: tuple[int, int]) -> None:
+def test_boxes_are_distributed_as_torchvisions(size: tuple[int, int], smallest: float) -> None:
     count = 800
-    ours = random_boxes(np.full((count, 2), size), np.random.default_rng(0).random((count, 22)))
+    ours = random_boxes(np.full((count, 2), size), np.random.default_rng(0).random((count, 22)), smallest)
     image = torch.zeros(3, *size, dtype=torch.uint8)
     torch.manual_seed(0)
-    crop = v2.RandomResizedCrop(224)
+    crop = v2.RandomResizedCrop(224, scale=(smallest, 1))
     drawn = [crop.make_params([image]) for _ in range(count)]
     theirs = np.array([[box[side] for side in ("top", "left", "height", "width")] for box in drawn])
     assert (ours[:, :2] >= 0).all()
@@ -66,6 +67,7 @@ def test_a_resized_crop_equals_torchvisions_of_the_same_box() -> None:
     for image, result, box, draw in zip(images, ResizedCrop(32)(images, draws), boxes, draws, strict=True):
         expected = F.resized_crop(image, *box.tolist(), size=[32, 32], antialias=True)
         assert torch.equal(result, F.horizontal_flip(expected) if draw[22] < 0.5 else expected)
+    assert not torch.equal(ResizedCrop(32)(images, draws), ResizedCrop(32, scale=0.9)(images, draws))
 
 
 def test_evaluation_equals_torchvisions_resize_and_centre_crop() -> None:

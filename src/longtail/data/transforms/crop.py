@@ -3,7 +3,7 @@
 | Crop | For | What it does |
 |---|---|---|
 | `PadCrop` | training on small images | pads with 0, crops at random, flips half of the time |
-| `ResizedCrop` | training on large images | crops 8 to 100 % of the area at random, resizes, flips half of the time |
+| `ResizedCrop` | training on large images | crops a random part of the area, resizes, flips half of the time |
 | `CentreCrop` | evaluation | resizes the shorter side, crops the centre |
 
 Resizing is bilinear with antialiasing. Each takes a uint8 batch (n, channels, height, width), or a list of
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torchvision.transforms.v2 import functional as F
 
-from longtail.data.transforms.boxes import random_boxes
+from longtail.data.transforms.boxes import SMALLEST, random_boxes
 
 Images = Tensor | Sequence[Tensor]
 
@@ -90,14 +90,13 @@ class PadCrop:
 class ResizedCrop:
     """Crop at random (see `random_boxes`), resize to `size` x `size`, flip half of the time.
 
-    A crop keeps at least a share `smallest` of the area.
-
-    Szegedy et al., "Going deeper with convolutions", CVPR 2015, section 6.
+    The crop keeps `scale` of the area or more, 0.08 by default: Szegedy et al., "Going deeper with convolutions",
+    CVPR 2015, section 6.
     """
 
     size: int
     flip: bool = True
-    smallest: float = 0.08
+    scale: float = SMALLEST
     draws: ClassVar[int] = 23
 
     @property
@@ -107,7 +106,7 @@ class ResizedCrop:
 
     def __call__(self, images: Images, draws: NDArray[np.float64]) -> Tensor:
         """Crop each image."""
-        boxes = random_boxes(np.array([image.shape[-2:] for image in images]), draws[:, :22], smallest=self.smallest)
+        boxes = random_boxes(np.array([image.shape[-2:] for image in images]), draws[:, :22], self.scale)
         flipped = (draws[:, 22] < 0.5) & self.flip
         crops = []
         for image, (top, left, height, width), flip in zip(images, boxes.tolist(), flipped, strict=True):
