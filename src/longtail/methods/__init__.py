@@ -6,11 +6,13 @@ from longtail.methods.bbn import BBN
 from longtail.methods.compound_bn import CompoundBN
 from longtail.methods.decoupled import Decoupled
 from longtail.methods.erm import ERM
+from longtail.methods.lift import LIFT
 from longtail.methods.ride import RIDE
 
 __all__ = [
     "BBN",
     "ERM",
+    "LIFT",
     "METHODS",
     "RIDE",
     "Batch",
