@@ -30,6 +30,8 @@ SETTINGS = [
     "checkpoint_steps=1",
     "--lr",
     "0.001",
+    "--method",
+    "compound_bn",
 ]
 # Ranks differ from one process by the order of sums, and training spreads that: few and small steps keep it small.
 EPOCHS = 3

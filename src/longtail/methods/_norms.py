@@ -67,6 +67,15 @@ def reset_layer(layer: nn.Module, seed: int) -> None:
     layer.load_state_dict(fresh.state_dict())
 
 
+def has_trained_norms(model: nn.Module) -> bool:
+    """Whether a batch norm of the model has other statistics than a new one, which has mean 0 and variance 1."""
+    return any(
+        bool((norm.running_mean != 0).any() or (norm.running_var != 1).any())
+        for norm in model.modules()
+        if isinstance(norm, _BatchNorm) and norm.running_mean is not None and norm.running_var is not None
+    )
+
+
 def convert_norms(
     model: nn.Module, components: int, *, layers: Sequence[str] | None, reading: str | Reading
 ) -> nn.Module:

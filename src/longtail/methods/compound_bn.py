@@ -27,6 +27,12 @@ row `sbn` uses the compound path at inference with τ = 1/M, which no pass has m
 passes. `reading` settles the rest; see `longtail.nn.readings`. Where a reading starts components equal, the split path
 alone parts them. In the row `cbn` they would stay equal for ever, and the layer batch norm: there they start at random.
 
+On trained weights components start equal. Random ones would compute what the batch norms did in eval, but not in
+training: each normalises the points it gets to mean 0 and variance 1, which removes the differences between components
+that the next layer has learnt from. Equal ones also train as batch norm does. The reading `measured` keeps their
+statistics equal for ever: the split path then only separates their affine parameters, and the network that is deployed
+is one with plain batch norms (`fold_batch_norm`). `update_on_split` separates the statistics as well.
+
 Reference: Cheng et al., "Compound Batch Normalization for Long-tailed Image Classification", MM 2022, section
 "Dual-Path Learning" and table 2.
 """
@@ -35,7 +41,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +51,7 @@ from longtail.evaluation.mixture_record import pack_layer
 from longtail.losses import negative_cosine_loss
 from longtail.methods._losses import build_loss, loss_arguments
 from longtail.methods._mixture_use import describe_mixture, mixture_row
-from longtail.methods._norms import convert_norms
+from longtail.methods._norms import convert_norms, has_trained_norms
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
 from longtail.nn import READINGS, Reading, class_groups, frozen_statistics, split_path
 
@@ -58,6 +64,7 @@ _PATHS = {
     "cbn_sbn_dpl": ("compound", "split"),
 }
 ROWS = tuple(_PATHS)
+Start = Literal["auto", "equal", "random"]
 
 # Fields that mean nothing without a split path, and with one component: a departure is what makes a difference.
 _OF_THE_SPLIT_PATH = ("group_scheme", "update_on_split")
@@ -81,6 +88,8 @@ class CompoundBN(Method):
         split_loss_weight: a, the weight of the split path's classification loss where both paths are trained. None is
             1 in the row "cbn_sbn" and 0 in "cbn_sbn_dpl". At 0 in "cbn_sbn" the split pass only moves the statistics.
         layers: convert only the batch norms at or under these paths, such as `["stage3"]`; all if None.
+        start: how components start: the reading's `component_init` by a shorter name. "auto" is "equal" if the batch
+            norms of `model` have the statistics of a training, else what the reading and the row say.
         momentum: of the layers. Defaults to the reading's, which for "measured" is each batch norm's own. The paper's
             λ = 0.1 is 0.1 if it means torch's momentum and 0.9 if it is taken literally.
         reading_settings: fields of `Reading` to change, such as `{"group_scheme": "contiguous"}`.
@@ -108,6 +117,7 @@ class CompoundBN(Method):
         similarity_weight: float = 1.0,
         split_loss_weight: float | None = None,
         layers: Sequence[str] | None = None,
+        start: Start = "auto",
         momentum: float | None = None,
         reading_settings: Mapping[str, Any] | None = None,
         sampler: str = "instance",
@@ -121,7 +131,8 @@ class CompoundBN(Method):
         _check_weights(row, split_loss_weight, similarity_weight)
         if split_loss_weight is None and len(_PATHS[row]) == 2:
             split_loss_weight = float(not dual_path)
-        settled = _settle(reading, row, momentum, reading_settings or {})
+        changes = _with_start(model, start, reading_settings or {})
+        settled = _settle(reading, row, momentum, changes)
         self.row, self.components, self.reading, self.sampler = row, components, reading, sampler
         self.loss = loss
         self.criterion = build_loss(loss, self.class_counts, loss_settings)
@@ -129,6 +140,7 @@ class CompoundBN(Method):
         self.similarity_weight, self.split_loss_weight = similarity_weight, split_loss_weight
         self.layers = None if layers is None else list(layers)
         self.momentum = settled.momentum
+        self.start: Start = settled.component_init
         self.reading_settings = {
             name: value for name, value in dataclasses.asdict(settled).items() if name != "momentum"
         }
@@ -181,6 +193,18 @@ class CompoundBN(Method):
         with split_path(self.model, groups), still:
             logits: Tensor = self.model(images)
         return logits
+
+
+def _with_start(model: nn.Module, start: Start, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes of the reading, with the components' start among them where it is known."""
+    if start not in get_args(Start):
+        raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {start!r}")
+    given = changes.get("component_init", start)
+    if start not in ("auto", given):
+        raise ValueError(f"start must be that of reading_settings, {given!r}, got {start!r} (give one of the two)")
+    if given == "auto" and has_trained_norms(model):
+        given = "equal"
+    return {**changes} if given == "auto" else {**changes, "component_init": given}
 
 
 def _settle(name: str, row: str, momentum: float | None, changes: Mapping[str, Any]) -> Reading:
