@@ -10,6 +10,7 @@ import argparse
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import timm
 import torch
@@ -84,7 +85,7 @@ def learning_rate(progress: float, highest: float) -> float:
     return highest * 0.5 * (1 + math.cos(math.pi * (progress - WARM_UP) / (1 - WARM_UP)))
 
 
-def endless(loader: DataLoader[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+def endless(loader: DataLoader[Any]) -> Iterator[tuple[Tensor, Tensor]]:
     """Epoch after epoch."""
     while True:
         yield from loader
