@@ -111,7 +111,8 @@ def resolve_run(config: RunConfig) -> RunConfig:
     budget = budget_of(config, time.monotonic())
     find_method(config)
     data = open_data(config)
-    device = torch.accelerator.current_accelerator() or torch.device("cpu")
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    device = found or torch.device("cpu")
     return build_run(plan_run(config, data, budget, device=device, callback=Callback(), embed=False), data).config
 
 
