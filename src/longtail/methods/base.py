@@ -100,6 +100,8 @@ class Method(nn.Module, ABC):
             starts again with each stage, and the cost of a step may change.
         lr_scale: multiplies the learning rate. Read at each step, so a stage may change it.
         departures: how the method differs from its paper, one phrase each, for the report.
+        passes: what a step costs, as a multiple of one forward and backward pass of the model; an estimate that
+            `longtail list methods` shows.
     """
 
     needs: ClassVar[tuple[str, ...]] = ()
@@ -111,6 +113,7 @@ class Method(nn.Module, ABC):
     stages: tuple[float, ...] = (0.0,)
     lr_scale: float = 1.0
     departures: tuple[str, ...] = ()
+    passes: ClassVar[float] = 1.0
 
     def __init__(
         self,
