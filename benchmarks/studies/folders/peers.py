@@ -23,12 +23,14 @@ class Environment:
     packages: tuple[str, ...]
 
     def python(self, folder: Path) -> Path:
-        """Its interpreter, made below `folder` if it is not there."""
+        """Its interpreter, made below `folder` if it is not there whole."""
         python = folder / self.name / "bin" / "python"
-        if not python.exists():
+        whole = folder / self.name / ".installed"
+        if not whole.exists():
             subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
             constraints = RIVALS / f"constraints-{self.name}.txt"
             subprocess.run([python, "-m", "pip", "install", "-c", constraints, *self.packages], check=True)
+            whole.touch()
         return python
 
 
