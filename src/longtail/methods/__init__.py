@@ -7,6 +7,7 @@ from longtail.methods.compound_bn import CompoundBN
 from longtail.methods.decoupled import Decoupled
 from longtail.methods.erm import ERM
 from longtail.methods.fine_tune import FineTune
+from longtail.methods.ib import IB
 from longtail.methods.lade import LADE
 from longtail.methods.lift import LIFT
 from longtail.methods.ride import RIDE
@@ -14,6 +15,7 @@ from longtail.methods.ride import RIDE
 __all__ = [
     "BBN",
     "ERM",
+    "IB",
     "LADE",
     "LIFT",
     "METHODS",
