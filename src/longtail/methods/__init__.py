@@ -5,6 +5,7 @@ from longtail.methods.base import METHODS, EpochData, Method, MethodOutput, sum_
 from longtail.methods.bbn import BBN
 from longtail.methods.compound_bn import CompoundBN
 from longtail.methods.decoupled import Decoupled
+from longtail.methods.dive import DiVE
 from longtail.methods.erm import ERM
 from longtail.methods.fine_tune import FineTune
 from longtail.methods.ib import IB
@@ -23,6 +24,7 @@ __all__ = [
     "Batch",
     "CompoundBN",
     "Decoupled",
+    "DiVE",
     "EpochData",
     "FineTune",
     "Method",
