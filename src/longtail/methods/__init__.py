@@ -11,6 +11,7 @@ from longtail.methods.fine_tune import FineTune
 from longtail.methods.ib import IB
 from longtail.methods.lade import LADE
 from longtail.methods.lift import LIFT
+from longtail.methods.paco import PaCo
 from longtail.methods.ride import RIDE
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "FineTune",
     "Method",
     "MethodOutput",
+    "PaCo",
     "sum_parts",
 ]
