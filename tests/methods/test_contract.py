@@ -36,6 +36,8 @@ each_method = pytest.mark.parametrize("name", METHODS)
 
 # A method that takes no convolutional network.
 NETWORKS = {"lift": "test_vit"}
+# Methods that mix images within the batch of a rank: two ranks equal one process once the batch is mixed.
+MIXES = {"unimix"}
 
 
 def network(name: str) -> nn.Module:
@@ -456,10 +458,12 @@ def train_in_every_stage(name: str, rank: int | None = None) -> dict[str, Tensor
         for norm in norms:
             norm.eval()
         given = batches(trained, seed=number)
+        torch.manual_seed(number)
+        if name in MIXES:
+            given = trained.prepare(*given)
         if rank is not None:
             given = tuple(part(batch, rank) for batch in given)
-        torch.manual_seed(number)
-        prepared = trained.prepare(*given)
+        prepared = given if name in MIXES else trained.prepare(*given)
         optimiser.zero_grad()
         wrapped(*prepared).loss.backward()
         optimiser.step()
@@ -468,7 +472,8 @@ def train_in_every_stage(name: str, rank: int | None = None) -> dict[str, Tensor
 
 
 def part(batch: Batch, rank: int) -> Batch:
-    return Batch(tuple(view[rank::2] for view in batch.views), batch.target[rank::2], batch.indices[rank::2])
+    extra = {name: tensor[rank::2] for name, tensor in batch.extra.items()}
+    return Batch(tuple(view[rank::2] for view in batch.views), batch.target[rank::2], batch.indices[rank::2], extra)
 
 
 def run_rank(rank: int, folder: str) -> None:

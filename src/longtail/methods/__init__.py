@@ -13,6 +13,7 @@ from longtail.methods.lade import LADE
 from longtail.methods.lift import LIFT
 from longtail.methods.paco import PaCo
 from longtail.methods.ride import RIDE
+from longtail.methods.unimix import UniMix
 
 __all__ = [
     "BBN",
@@ -31,5 +32,6 @@ __all__ = [
     "Method",
     "MethodOutput",
     "PaCo",
+    "UniMix",
     "sum_parts",
 ]

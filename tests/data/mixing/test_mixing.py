@@ -6,7 +6,7 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
-from longtail.data.mixing import MIXINGS, Mixed, cutmix, mixup, remix
+from longtail.data.mixing import MIXINGS, Mixed, cutmix, mixup, remix, unimix
 
 COUNTS = [500, 120, 100, 30, 5]
 
@@ -22,7 +22,7 @@ def seeded(seed: int) -> torch.Generator:
 
 def run(name: str, seed: int) -> Mixed:
     images, target = batch()
-    arguments = {"class_counts": COUNTS} if name == "remix" else {}
+    arguments = {"class_counts": COUNTS} if name in ("remix", "unimix") else {}
     return MIXINGS[name](images, target, generator=seeded(seed), **arguments)
 
 
@@ -40,7 +40,7 @@ def test_the_images_given_are_left_alone_and_the_layout_stays(name: str) -> None
     images, target = batch()
     images = images.contiguous(memory_format=torch.channels_last)
     copy = images.clone()
-    arguments = {"class_counts": COUNTS} if name == "remix" else {}
+    arguments = {"class_counts": COUNTS} if name in ("remix", "unimix") else {}
     mixed = MIXINGS[name](images, target, generator=seeded(0), **arguments)
     assert torch.equal(images, copy)
     assert mixed.images.is_contiguous(memory_format=torch.channels_last)
@@ -124,6 +124,35 @@ def test_remix_follows_its_equation_image_by_image() -> None:
     assert seen == {0.0, 1.0, "share"}
 
 
+def test_unimix_averages_each_image_with_the_partner_whose_label_it_names() -> None:
+    # Each pixel of image i is i, and so is its label: the mixed image tells which partner it has.
+    images = torch.arange(20.0).view(20, 1, 1, 1)
+    counts = [500, 120, 100, 30, 5] * 4
+    mixed = unimix(images, torch.arange(20), class_counts=counts, tau=-1.0, generator=seeded(3))
+    expected = mixed.weight * mixed.target_a + (1 - mixed.weight) * mixed.target_b
+    assert torch.allclose(mixed.images.flatten(), expected, atol=1e-5)
+    assert len(mixed.weight.unique()) == 20, "one draw for each image"
+
+
+@pytest.mark.parametrize("tau", [0.0, -1.0])
+def test_unimix_draws_partners_by_the_power_of_their_class_size(tau: float) -> None:
+    target = torch.arange(5).repeat(4000)
+    mixed = unimix(torch.zeros(20000, 1, 1, 1), target, class_counts=COUNTS, tau=tau, generator=seeded(1))
+    chances = torch.tensor(COUNTS, dtype=torch.float64) ** tau
+    found = torch.bincount(mixed.target_b, minlength=5).numpy()
+    assert stats.chisquare(found, (20000 * chances / chances.sum()).numpy()).pvalue > 1e-3
+
+
+def test_the_weight_of_unimix_is_a_beta_variable_moved_by_the_share_of_the_partner_s_class() -> None:
+    target = torch.tensor([0, 4]).repeat(2000)
+    mixed = unimix(torch.zeros(4000, 1, 1, 1), target, class_counts=COUNTS, tau=0.0, generator=seeded(2))
+    for a in (0, 4):
+        for b in (0, 4):
+            weight = mixed.weight[(mixed.target_a == a) & (mixed.target_b == b)].double()
+            drawn = (weight - COUNTS[b] / (COUNTS[a] + COUNTS[b])) % 1
+            assert stats.kstest(drawn.numpy(), stats.beta(0.8, 0.8).cdf).pvalue > 1e-3
+
+
 def test_a_wrong_argument_is_named() -> None:
     images, target = batch()
     with pytest.raises(ValueError, match="alpha must be above 0, got 0"):
@@ -132,3 +161,9 @@ def test_a_wrong_argument_is_named() -> None:
         remix(images, target, class_counts=COUNTS, kappa=0.5, generator=seeded(0))
     with pytest.raises(ValueError, match="tau must be from 0 to 1, got 2"):
         remix(images, target, class_counts=COUNTS, tau=2, generator=seeded(0))
+    with pytest.raises(ValueError, match="alpha must be above 0, got -1"):
+        unimix(images, target, class_counts=COUNTS, alpha=-1, generator=seeded(0))
+    with pytest.raises(ValueError, match="tau must be finite, got inf"):
+        unimix(images, target, class_counts=COUNTS, tau=float("inf"), generator=seeded(0))
+    with pytest.raises(ValueError, match="class_counts must be at least 1 for every class, got 0"):
+        unimix(images, target, class_counts=[5, 4, 3, 2, 0], generator=seeded(0))

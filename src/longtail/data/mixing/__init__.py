@@ -4,5 +4,6 @@ from longtail.data.mixing.base import MIXINGS, Mixed
 from longtail.data.mixing.cutmix import cutmix
 from longtail.data.mixing.mixup import mixup
 from longtail.data.mixing.remix import remix
+from longtail.data.mixing.unimix import unimix
 
-__all__ = ["MIXINGS", "Mixed", "cutmix", "mixup", "remix"]
+__all__ = ["MIXINGS", "Mixed", "cutmix", "mixup", "remix", "unimix"]

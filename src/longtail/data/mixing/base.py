@@ -7,7 +7,7 @@ the focal factor of *the* label is not defined for a soft one. The loss of a mix
 
 with ℓ the loss of one image (`reduction="none"`), a its label, b that of its partner and w the weight. For
 cross-entropy this equals the cross-entropy with the soft label w·a + (1 − w)·b. The partners are a random
-permutation of the batch.
+permutation of the batch, but for `unimix`, which draws them.
 """
 
 from collections.abc import Callable
