@@ -6,6 +6,7 @@ from longtail.methods.bbn import BBN
 from longtail.methods.compound_bn import CompoundBN
 from longtail.methods.decoupled import Decoupled
 from longtail.methods.dive import DiVE
+from longtail.methods.dro_lt import DROLT
 from longtail.methods.erm import ERM
 from longtail.methods.fine_tune import FineTune
 from longtail.methods.ib import IB
@@ -17,6 +18,7 @@ from longtail.methods.unimix import UniMix
 
 __all__ = [
     "BBN",
+    "DROLT",
     "ERM",
     "IB",
     "LADE",
