@@ -8,6 +8,7 @@ from longtail.methods.decoupled import Decoupled
 from longtail.methods.dive import DiVE
 from longtail.methods.dro_lt import DROLT
 from longtail.methods.erm import ERM
+from longtail.methods.experts import Experts
 from longtail.methods.fine_tune import FineTune
 from longtail.methods.ib import IB
 from longtail.methods.lade import LADE
@@ -30,6 +31,7 @@ __all__ = [
     "Decoupled",
     "DiVE",
     "EpochData",
+    "Experts",
     "FineTune",
     "Method",
     "MethodOutput",

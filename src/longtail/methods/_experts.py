@@ -46,26 +46,35 @@ class ExpertHeads(nn.ModuleList):
 
 
 class ExpertEnsemble(BranchedModel):
-    """A network whose last two stages exist once for each expert, with a cosine classifier each.
+    """A network whose last stages exist once for each expert, with a classifier each.
 
     Args:
         model: one that `split_stages` knows; its modules are taken over.
         experts: k.
-        scale: of the cosines.
+        stages: how many of the last stages each expert has of its own.
+        scale: of the cosines of new cosine classifiers. None for linear ones: the first expert keeps the model's, and
+            the others have new ones, which drive them apart.
     """
 
     classifier: ExpertHeads
 
-    def __init__(self, model: nn.Module, experts: int, scale: float) -> None:
+    def __init__(self, model: nn.Module, experts: int, *, stages: int = 2, scale: float | None = None) -> None:
         super().__init__()
-        stem, stages, pool, classifier = split_stages(model)
-        self.trunk = nn.Sequential(stem, *stages[:-2])
-        expert = nn.Sequential(*stages[-2:], pool)
+        if experts < 1:
+            raise ValueError(f"experts must be at least 1, got {experts}")
+        stem, blocks, pool, classifier = split_stages(model)
+        self.trunk = nn.Sequential(stem, *blocks[:-stages])
+        expert = nn.Sequential(*blocks[-stages:], pool)
         self.experts = nn.ModuleList([expert, *(copy.deepcopy(expert) for _ in range(experts - 1))])
         sizes, like = (classifier.in_features, classifier.out_features), classifier.weight
-        self.classifier = ExpertHeads(
-            CosineClassifier(*sizes, scale=scale, device=like.device, dtype=like.dtype) for _ in range(experts)
-        )
+        options = {"device": like.device, "dtype": like.dtype}
+        if scale is None:
+            bias = classifier.bias is not None
+            self.classifier = ExpertHeads(
+                [classifier, *(nn.Linear(*sizes, bias=bias, **options) for _ in range(experts - 1))]
+            )
+        else:
+            self.classifier = ExpertHeads(CosineClassifier(*sizes, scale=scale, **options) for _ in range(experts))
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images to the features of all experts, (B, k D)."""

@@ -91,13 +91,11 @@ class RIDE(Method):
         view: str = "strong",
         sampler: str = "instance",
     ) -> None:
-        if experts < 1:
-            raise ValueError(f"experts must be at least 1, got {experts}")
         if not 0 <= diversity_weight < math.inf:
             raise ValueError(f"diversity_weight must be a finite number of zero or more, got {diversity_weight}")
         if not 0 <= temperature_reweight < 1:
             raise ValueError(f"temperature_reweight must be at least 0 and less than 1, got {temperature_reweight}")
-        super().__init__(ExpertEnsemble(model, experts, scale), class_counts, views=(view,), samplers=(sampler,))
+        super().__init__(ExpertEnsemble(model, experts, scale=scale), class_counts, views=(view,), samplers=(sampler,))
         self.experts, self.diversity_weight, self.temperature_reweight = experts, diversity_weight, temperature_reweight
         self.max_margin, self.scale, self.beta, self.reweight_from = max_margin, scale, beta, reweight_from
         self.view, self.sampler = view, sampler
