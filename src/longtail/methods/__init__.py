@@ -10,6 +10,7 @@ from longtail.methods.dro_lt import DROLT
 from longtail.methods.erm import ERM
 from longtail.methods.experts import Experts
 from longtail.methods.fine_tune import FineTune
+from longtail.methods.gistnet import GistNet
 from longtail.methods.ib import IB
 from longtail.methods.lade import LADE
 from longtail.methods.lift import LIFT
@@ -33,6 +34,7 @@ __all__ = [
     "EpochData",
     "Experts",
     "FineTune",
+    "GistNet",
     "Method",
     "MethodOutput",
     "PaCo",

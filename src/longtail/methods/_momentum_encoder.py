@@ -10,8 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail.methods._checks import linear_classifier
 from longtail.methods._whole_batch import whole_batch
-from longtail.methods.base import HeadedModel, check_headed
+from longtail.methods.base import HeadedModel
 
 
 class MomentumEncoder(nn.Module):
@@ -90,19 +91,3 @@ def build_projection(model: nn.Module, width: int, reason: str) -> nn.Sequential
         raise ValueError(f"projection_size must be at least 1, got {width}")
     size = linear_classifier(model, reason).in_features
     return nn.Sequential(nn.Linear(size, size), nn.ReLU(), nn.Linear(size, width))
-
-
-def linear_classifier(model: nn.Module, reason: str) -> nn.Linear:
-    """The last layer of a model, once it is known to be linear."""
-    check_headed(model, reason)
-    classifier = cast("HeadedModel", model).get_classifier()
-    if not isinstance(classifier, nn.Linear):
-        raise ValueError(f"model must have a linear classifier {reason}, got {type(classifier).__name__}")
-    return classifier
-
-
-def check_positive(**values: float) -> None:
-    """Raise unless each of the named numbers is positive and finite."""
-    for name, value in values.items():
-        if not 0 < value < float("inf"):
-            raise ValueError(f"{name} must be positive and finite, got {value}")

@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.data.views import Batch
-from longtail.methods._momentum_encoder import check_positive, linear_classifier
+from longtail.methods._checks import check_positive, linear_classifier
 from longtail.methods._norms import FixedPart
 from longtail.methods._whole_batch import own_rows, whole_batch
 from longtail.methods._whole_stages import check_starts, whole_stages

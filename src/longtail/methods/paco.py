@@ -28,7 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from longtail.data.views import Batch
-from longtail.methods._momentum_encoder import KeyQueue, MomentumEncoder, build_projection, check_positive, unit
+from longtail.methods._checks import check_positive
+from longtail.methods._momentum_encoder import KeyQueue, MomentumEncoder, build_projection, unit
 from longtail.methods._whole_batch import own_rows, whole_batch
 from longtail.methods.base import METHODS, HeadedModel, Method, MethodOutput, sum_parts
 
