@@ -452,8 +452,7 @@ def train_in_every_stage(name: str, rank: int | None = None) -> dict[str, Tensor
     norms = [m for m in trained.modules() if isinstance(m, StatisticsLayer) and not isinstance(m, CompoundBatchNorm)]
     wrapped: nn.Module = trained if rank is None else DistributedDataParallel(trained, find_unused_parameters=True)
     optimiser = sgd(trained)
-    # A weighted mean, which RIDE has at the end, is that of a rank, as in torch's cross-entropy under DDP.
-    for number, progress in enumerate((0.0, 0.4, 0.5) if name == "ride" else (0.0, 0.4, 0.9)):
+    for number, progress in enumerate((0.0, 0.4, 0.9)):
         trained.set_progress(progress)
         for norm in norms:
             norm.eval()

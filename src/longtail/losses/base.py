@@ -48,6 +48,17 @@ class LongTailLoss(nn.Module, ABC):
         if not 0 <= progress <= 1:
             raise ValueError(f"progress must be from 0 to 1, got {progress} (epoch / epochs)")
 
+    def label_weights(self) -> Tensor | None:
+        """The weights (K,) that "none" has multiplied by and "mean" divides by; None if it divides by the batch size.
+
+        With them, the mean over a batch can be put together from its parts.
+        """
+        return None
+
+    def cosine_scale(self) -> float | None:
+        """What multiplies the logits of a loss that takes cosines, from -1 to 1; None for a loss of any logits."""
+        return None
+
     @abstractmethod
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of `logits` (B, K) for the labels `target` (B,)."""

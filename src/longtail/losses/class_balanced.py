@@ -65,6 +65,10 @@ class ClassBalancedLoss(LongTailLoss):
         self.weighting: Weighting = weighting
         self.beta = beta
 
+    def label_weights(self) -> Tensor:
+        """Those of `class_weights`."""
+        return class_weights(self.class_counts, weighting=self.weighting, beta=self.beta)
+
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of `logits` (B, K) for the labels `target` (B,)."""
         return class_balanced_loss(

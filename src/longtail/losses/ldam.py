@@ -108,6 +108,14 @@ class LDAMLoss(LongTailLoss):
         super().set_progress(progress)
         self.reweight = self.reweight_from <= progress and self.reweight_from < 1
 
+    def label_weights(self) -> Tensor | None:
+        """Those of `class_weights`, once they are on."""
+        return class_weights(self.class_counts, beta=self.beta) if self.reweight else None
+
+    def cosine_scale(self) -> float:
+        """The scale s."""
+        return self.scale
+
     def forward(self, logits: Tensor, target: Tensor) -> Tensor:
         """The loss of `logits` (B, K) for the labels `target` (B,)."""
         return ldam_loss(

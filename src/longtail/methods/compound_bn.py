@@ -49,6 +49,7 @@ from torch import Tensor, nn
 from longtail.data.views import Batch
 from longtail.evaluation.mixture_record import pack_layer
 from longtail.losses import negative_cosine_loss
+from longtail.methods._classifiers import check_logits
 from longtail.methods._losses import build_loss, loss_arguments
 from longtail.methods._mixture_use import describe_mixture, mixture_row
 from longtail.methods._norms import convert_norms, has_trained_norms
@@ -136,6 +137,7 @@ class CompoundBN(Method):
         self.row, self.components, self.reading, self.sampler = row, components, reading, sampler
         self.loss = loss
         self.criterion = build_loss(loss, self.class_counts, loss_settings)
+        check_logits(self.criterion, loss)
         self.loss_settings = loss_arguments(self.criterion)
         self.similarity_weight, self.split_loss_weight = similarity_weight, split_loss_weight
         self.layers = None if layers is None else list(layers)

@@ -29,7 +29,8 @@ from torch import Tensor, nn
 
 from longtail.data.views import Batch
 from longtail.losses import class_weights
-from longtail.methods._losses import build_loss, loss_arguments
+from longtail.methods._classifiers import check_logits
+from longtail.methods._losses import batch_loss, build_loss, loss_arguments, of_each_image, weigh_batch
 from longtail.methods._norms import FixedPart, NormPolicy, reset_layer
 from longtail.methods._wrapped import WrappedMethod
 from longtail.methods.base import METHODS, HeadedModel, MethodOutput, check_headed, sum_parts
@@ -67,6 +68,7 @@ class Decoupled(WrappedMethod):
     """
 
     stage: Tensor
+    class_weights: Tensor
 
     skips_parameters = True
 
@@ -95,10 +97,11 @@ class Decoupled(WrappedMethod):
         self.stages = self._scaled_stages()
         self.resample, self.reweight, self.weighting, self.beta = resample, reweight, weighting, beta
         self.criterion = build_loss(loss, self.class_counts, loss_settings)
+        check_logits(self.criterion, loss)
         self.loss, self.loss_settings = loss, loss_arguments(self.criterion)
-        if reweight:
-            class_weights(self.class_counts, weighting=weighting, beta=beta)  # refuses bad settings now
-            self.criterion.reduction = "none"
+        of_each_image(self.criterion)
+        weights = class_weights(self.class_counts, weighting=weighting if reweight else "none", beta=beta)
+        self.register_buffer("class_weights", weights, persistent=False)
         self.norm_policy, self.reset_classifier, self.seed = norm_policy, reset_classifier, seed
         self.register_buffer("stage", torch.ones((), dtype=torch.long))
         self._fixed = FixedPart(self.model, cast("HeadedModel", self.model).get_classifier(), norm_policy)
@@ -133,6 +136,13 @@ class Decoupled(WrappedMethod):
         self._fixed.set_momenta(fixed=not self.follows_base)
         self.train(self.training)
 
+    def prepare(self, *batches: Batch) -> tuple[Batch, ...]:
+        """The base's; in stage 2 the labels are weighed."""
+        if self.follows_base:
+            return super().prepare(*batches)
+        (batch,) = batches
+        return (weigh_batch(batch, self.criterion, self.class_weights),)
+
     def forward(self, *batches: Batch) -> MethodOutput:
         """The base's loss, or the classifier's."""
         if self.follows_base:
@@ -142,11 +152,7 @@ class Decoupled(WrappedMethod):
         with torch.no_grad():
             features = self.features(self.views_of(batch)[-1])
         logits = cast("HeadedModel", self.model).get_classifier()(features)
-        loss = self.criterion(logits, batch.target)
-        if self.reweight:
-            weights = class_weights(self.criterion.class_counts, weighting=self.weighting, beta=self.beta)[batch.target]
-            loss = (weights * loss).sum() / weights.sum()
-        return sum_parts(logits, {"classification": loss})
+        return sum_parts(logits, {"classification": batch_loss(self.criterion, logits, batch, self.class_weights)})
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode, as in torch; in stage 2 the fixed part stays in eval, its batch norms as `norm_policy` says."""

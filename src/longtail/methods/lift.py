@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.data.views import Batch
+from longtail.methods._classifiers import check_logits
 from longtail.methods._losses import build_loss, loss_arguments
 from longtail.methods.base import METHODS, EpochData, HeadedModel, Method, MethodOutput, check_headed, sum_parts
 from longtail.nn.cosine_classifier import CosineClassifier
@@ -120,6 +121,7 @@ class LIFT(Method):
         self.adapter, self.bottleneck, self.scale, self.class_means = adapter, bottleneck, scale, class_means
         self.loss, self.view, self.sampler = loss, view, sampler
         self.criterion = build_loss(loss, self.class_counts, loss_settings)
+        check_logits(self.criterion, loss)
         self.loss_settings = loss_arguments(self.criterion)
         self.register_buffer("started", torch.tensor(not class_means))
         model.requires_grad_(False)

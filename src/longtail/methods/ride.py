@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from longtail.data.views import Batch
 from longtail.losses import LDAMLoss
 from longtail.methods._experts import ExpertEnsemble
+from longtail.methods._losses import batch_loss, weigh_batch
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
 
 
@@ -100,7 +101,12 @@ class RIDE(Method):
         self.max_margin, self.scale, self.beta, self.reweight_from = max_margin, scale, beta, reweight_from
         self.view, self.sampler = view, sampler
         self.criterion = LDAMLoss(
-            self.class_counts, max_margin=max_margin, scale=scale, beta=beta, reweight_from=reweight_from
+            self.class_counts,
+            max_margin=max_margin,
+            scale=scale,
+            beta=beta,
+            reweight_from=reweight_from,
+            reduction="none",
         )
         priors = torch.tensor(self.class_counts.priors)
         temperature = temperature_reweight * len(priors) * priors + 1 - temperature_reweight
@@ -111,13 +117,18 @@ class RIDE(Method):
         super().set_progress(progress)
         self.criterion.set_progress(progress)
 
+    def prepare(self, *batches: Batch) -> tuple[Batch, ...]:
+        """Weigh the labels, once the class weights are on."""
+        (batch,) = batches
+        return (weigh_batch(batch, self.criterion),)
+
     def forward(self, *batches: Batch) -> MethodOutput:
         """The loss of one batch."""
         (batch,) = batches
         (images,) = self.views_of(batch)
         logits = self.model.classifier.of_each(self.model.forward_features(images))
         temperature = self.temperature if self.criterion.reweight else torch.ones_like(self.temperature)
-        margins = [self.criterion(each / self.scale, batch.target) for each in logits]  # the loss takes cosines
+        margins = [batch_loss(self.criterion, each / self.scale, batch) for each in logits]  # the loss takes cosines
         return sum_parts(
             logits.mean(0),
             {

@@ -1,4 +1,5 @@
 import functools
+from typing import Any
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ from scipy import stats
 from torch import Tensor
 from torch.nn import functional as F
 
-from longtail.data.mixing import MIXINGS, Mixed, cutmix, mixup, remix, unimix
+from longtail.data.mixing import MIXINGS, Mixed, cmo, cutmix, mixup, remix, unimix
 
 COUNTS = [500, 120, 100, 30, 5]
 
@@ -20,10 +21,19 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def further(name: str) -> dict[str, Any]:
+    images, target = batch()
+    arguments: dict[str, dict[str, Any]] = {
+        "remix": {"class_counts": COUNTS},
+        "unimix": {"class_counts": COUNTS},
+        "cmo": {"patches": images.flip(0), "patch_target": target.flip(0)},
+    }
+    return arguments.get(name, {})
+
+
 def run(name: str, seed: int) -> Mixed:
     images, target = batch()
-    arguments = {"class_counts": COUNTS} if name in ("remix", "unimix") else {}
-    return MIXINGS[name](images, target, generator=seeded(seed), **arguments)
+    return MIXINGS[name](images, target, generator=seeded(seed), **further(name))
 
 
 @pytest.mark.parametrize("name", list(MIXINGS))
@@ -40,8 +50,7 @@ def test_the_images_given_are_left_alone_and_the_layout_stays(name: str) -> None
     images, target = batch()
     images = images.contiguous(memory_format=torch.channels_last)
     copy = images.clone()
-    arguments = {"class_counts": COUNTS} if name in ("remix", "unimix") else {}
-    mixed = MIXINGS[name](images, target, generator=seeded(0), **arguments)
+    mixed = MIXINGS[name](images, target, generator=seeded(0), **further(name))
     assert torch.equal(images, copy)
     assert mixed.images.is_contiguous(memory_format=torch.channels_last)
 
@@ -167,3 +176,20 @@ def test_a_wrong_argument_is_named() -> None:
         unimix(images, target, class_counts=COUNTS, tau=float("inf"), generator=seeded(0))
     with pytest.raises(ValueError, match="class_counts must be at least 1 for every class, got 0"):
         unimix(images, target, class_counts=[5, 4, 3, 2, 0], generator=seeded(0))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_cmo_pastes_from_the_image_at_the_same_place_of_the_second_batch(seed: int) -> None:
+    images, patches = torch.zeros(10, 3, 8, 6), torch.arange(1.0, 11).view(10, 1, 1, 1).expand(10, 3, 8, 6)
+    mixed = cmo(images, torch.arange(10), patches=patches, patch_target=torch.arange(10, 20), generator=seeded(seed))
+    assert torch.equal(mixed.target_b, torch.arange(10, 20))
+    for i in range(10):
+        pasted = mixed.images[i] == i + 1
+        assert bool((pasted | (mixed.images[i] == 0)).all())
+        assert float(mixed.weight[i]) == pytest.approx(1 - float(pasted.float().mean()))
+
+
+def test_cmo_needs_two_batches_of_one_size() -> None:
+    images, target = batch()
+    with pytest.raises(ValueError, match=r"patches must have the shape of the images, \(40, .* got \(39, 3, 8, 6\)"):
+        cmo(images, target, patches=images[1:], patch_target=target[1:], generator=seeded(0))

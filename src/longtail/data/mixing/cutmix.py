@@ -23,18 +23,30 @@ def cutmix(images: Tensor, target: Tensor, *, alpha: float = 1.0, generator: tor
         alpha: α, 1 in the paper.
         generator: torch's, on the CPU.
     """
-    share = draw_share(alpha, generator)
     partners = draw_partners(target, generator)
+    return cut_and_paste(images, target, images[partners], target[partners], alpha=alpha, generator=generator)
+
+
+def cut_and_paste(
+    images: Tensor,
+    target: Tensor,
+    patches: Tensor,
+    patch_target: Tensor,
+    *,
+    alpha: float,
+    generator: torch.Generator,
+) -> Mixed:
+    """Fill one box, at the same place in all images, from `patches`, image by image."""
+    side = (1 - draw_share(alpha, generator)) ** 0.5
     height, width = images.shape[-2:]
-    side = (1 - share) ** 0.5
     centre = torch.rand(2, generator=generator).tolist()
     (top, bottom), (left, right) = (
         _span(place, side, size) for place, size in zip(centre, (height, width), strict=True)
     )
     mixed = images.clone()
-    mixed[:, :, top:bottom, left:right] = images[partners, :, top:bottom, left:right]
+    mixed[:, :, top:bottom, left:right] = patches[:, :, top:bottom, left:right]
     weight = 1 - (bottom - top) * (right - left) / (height * width)
-    return Mixed(mixed, target, target[partners], images.new_full((len(target),), weight, dtype=torch.float32))
+    return Mixed(mixed, target, patch_target, images.new_full((len(target),), weight, dtype=torch.float32))
 
 
 def _span(place: float, side: float, size: int) -> tuple[int, int]:
