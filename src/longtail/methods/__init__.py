@@ -11,6 +11,7 @@ from longtail.methods.erm import ERM
 from longtail.methods.experts import Experts
 from longtail.methods.fine_tune import FineTune
 from longtail.methods.gistnet import GistNet
+from longtail.methods.glmc import GLMC
 from longtail.methods.ib import IB
 from longtail.methods.lade import LADE
 from longtail.methods.lift import LIFT
@@ -22,6 +23,7 @@ __all__ = [
     "BBN",
     "DROLT",
     "ERM",
+    "GLMC",
     "IB",
     "LADE",
     "LIFT",
