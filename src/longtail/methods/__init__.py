@@ -17,6 +17,7 @@ from longtail.methods.lade import LADE
 from longtail.methods.lift import LIFT
 from longtail.methods.paco import PaCo
 from longtail.methods.ride import RIDE
+from longtail.methods.ssd import SSD
 from longtail.methods.unimix import UniMix
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "LIFT",
     "METHODS",
     "RIDE",
+    "SSD",
     "Batch",
     "CompoundBN",
     "Decoupled",
