@@ -1,6 +1,7 @@
 """Training methods, one file each: each turns the batches of a step into a loss, in plain torch."""
 
 from longtail.data.views import Batch
+from longtail.methods.ace import ACE
 from longtail.methods.base import METHODS, EpochData, Method, MethodOutput, sum_parts
 from longtail.methods.bbn import BBN
 from longtail.methods.compound_bn import CompoundBN
@@ -21,6 +22,7 @@ from longtail.methods.ssd import SSD
 from longtail.methods.unimix import UniMix
 
 __all__ = [
+    "ACE",
     "BBN",
     "DROLT",
     "ERM",
