@@ -13,6 +13,24 @@ def test_each_method_is_shown_with_the_first_sentence_about_it(capsys: pytest.Ca
     assert all(about.endswith(".") and about.count(". ") == 0 for about in found.values())
 
 
+def test_methods_and_presets_are_shown_with_what_they_cost_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "methods"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "passes", "stages", "views", "needs"]
+    assert max(map(len, lines)) <= 80
+    rows = {line.split()[0]: line.split()[1:5] for line in lines}
+    assert rows["erm"] == rows["ldam_drw"] == ["1", "1", "1", "-"]
+    assert rows["crt"] == ["1", "2", "1", "-"]
+    assert rows["dive"][3] == "teacher"
+    assert list(rows) == sorted(rows)
+
+
+def test_a_preset_says_of_which_method_it_is_and_with_which_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "methods", "cmo", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["preset_of"], row["settings"]["mixing"], row["samplers"]) == ("erm", "cmo", ["instance", "reverse"])
+
+
 def test_a_unit_of_a_module_without_a_docstring_speaks_for_itself() -> None:
     class Unit:
         """One sentence

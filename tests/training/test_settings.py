@@ -4,8 +4,9 @@ import pytest
 import yaml
 
 from longtail._errors import DataError, UsageError
+from longtail.methods import METHODS
 from longtail.training import OptimConfig, RunConfig, build_config
-from longtail.training.recipes import find_recipe, list_recipes
+from longtail.training.recipes import describe_preset, find_recipe, list_presets, list_recipes
 from longtail.training.settings import (
     check_settings,
     layer_settings,
@@ -87,7 +88,7 @@ def test_a_time_replaces_the_epochs_of_a_recipe() -> None:
 def test_each_recipe_is_a_run(name: str) -> None:
     data, _, method = name.partition("/")
     config = build_config(find_recipe(data, method))
-    assert config.method["name"] == method
+    assert config.method["name"] == list_presets().get(method, {"name": method})["name"]
     paper = data in ("cifar10-lt", "cifar100-lt", "imagenet-lt", "places-lt", "inaturalist2018", "fashion-mnist-lt")
     if paper and method in ("erm", "compound_bn", "decoupled"):  # the others have their own authors' settings
         assert (config.epochs, config.batch_size, config.optim.lr) == (400, 128, 0.05)
@@ -174,3 +175,22 @@ def test_another_loss_drops_the_settings_of_the_one_below() -> None:
     assert merge(below, {"method": {"loss": "ldam"}}) == below
     own = {"method": {"loss": "focal", "loss_settings": {"gamma": 1.0}}}
     assert merge(below, own) == {"method": {"name": "erm"} | own["method"]}
+
+
+@pytest.mark.parametrize("name", list_presets())
+def test_a_preset_names_a_method_and_its_settings_on_any_data(name: str) -> None:
+    method = list_presets()[name]
+    assert method["name"] in METHODS
+    assert name not in METHODS
+    assert describe_preset(name).endswith(".")
+    for data in ("digits-lt", "cifar100-lt:50", "birds/"):
+        settings = layer_settings({"data": data, "method": {"name": name, "loss": "focal"}}, environment={})
+        assert settings["method"]["name"] == method["name"]
+        assert settings["method"]["loss"] == "focal"  # what the user sets stays
+        assert {"method", "optim"} <= settings.keys()
+
+
+def test_a_preset_without_a_recipe_for_the_data_takes_that_of_its_method() -> None:
+    assert find_recipe("digits-lt", "ldam_drw")["epochs"] == find_recipe("digits-lt", "erm")["epochs"]
+    assert find_recipe("digits-lt", "ldam_drw")["method"]["loss"] == "ldam"
+    assert find_recipe("cifar10-lt", "ldam_drw")["epochs"] == 200

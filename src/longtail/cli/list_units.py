@@ -1,13 +1,16 @@
 """`longtail list methods|heads|models|datasets|losses|samplers|recipes|runs`."""
 
+import textwrap
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from longtail._errors import counted
 
 Kind = Literal["methods", "heads", "models", "datasets", "losses", "samplers", "recipes", "runs"]
+# Of a terminal; a line about a method is cut to it.
+_WIDTH = 80
 
 
 def list_units(
@@ -39,13 +42,34 @@ def list_units(
 
         print(encoder.dumps(found, indent=2))
         return 0
-    width = max((len(row["name"]) for row in found), default=0)
-    for row in found:
-        print(f"{row['name']:<{width}}  {row['about']}".rstrip())
+    for line in _lines(found):
+        print(line)
     return 0
 
 
-def _rows(kind: Kind, runs: Path) -> list[dict[str, str]]:
+def _lines(rows: list[dict[str, Any]]) -> list[str]:
+    """A line for each unit; what methods cost and need stands in columns, so that they can be compared."""
+    columns = ("passes", "stages", "views", "needs") if rows and "passes" in rows[0] else ()
+    shown = [[row["name"], *(_cell(column, row[column]) for column in columns)] for row in rows]
+    if columns:
+        shown.insert(0, ["name", *columns])
+    widths = [max(len(cells[number]) for cells in shown) for number in range(len(columns) + 1)] if shown else []
+    starts = ["  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)) for cells in shown]
+    abouts = [*([""] if columns else []), *(row["about"] for row in rows)]
+    if columns:
+        room = _WIDTH - len(starts[0]) - 2
+        # What stands before a colon is the name again.
+        abouts = [textwrap.shorten(about.rpartition(": ")[2], room, placeholder=" …") for about in abouts]
+    return [f"{start}  {about}".rstrip() for start, about in zip(starts, abouts, strict=True)]
+
+
+def _cell(column: str, value: Any) -> str:
+    if column == "needs":
+        return ", ".join(value) or "-"
+    return f"{len(value) if isinstance(value, list) else value:.2g}"
+
+
+def _rows(kind: Kind, runs: Path) -> list[dict[str, Any]]:
     """The name of each unit and a line about it."""
     if kind == "runs":
         return (
@@ -75,9 +99,42 @@ def _rows(kind: Kind, runs: Path) -> list[dict[str, str]]:
         from longtail.heads import HEADS
 
         return [{"name": name, "about": _about(HEADS[name])} for name in HEADS]
-    from longtail.methods import METHODS
+    return _method_rows()
 
-    return [{"name": name, "about": _about(METHODS[name])} for name in METHODS]
+
+def _method_rows() -> list[dict[str, Any]]:
+    """Methods and presets, by name; each is built around a small network to see its stages and views."""
+    from longtail.methods import METHODS
+    from longtail.training.recipes import describe_preset, list_presets
+
+    rows = [
+        {"name": name, "about": _about(METHODS[name]), "preset_of": None, "settings": {}, **_shape(name, {})}
+        for name in METHODS
+    ]
+    for name, method in list_presets().items():
+        settings = {key: value for key, value in method.items() if key != "name"}
+        about = {"name": name, "about": describe_preset(name), "preset_of": method["name"], "settings": settings}
+        rows.append(about | _shape(method["name"], settings))
+    return sorted(rows, key=lambda row: str(row["name"]))
+
+
+def _shape(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    from longtail.methods import METHODS
+    from longtail.models import create_model
+
+    kind = METHODS[name]
+    try:
+        built = kind(create_model("resnet8", 3), [3, 2, 1], **settings, **dict.fromkeys(kind.needs))
+        stages, views, samplers = len(built.stages), list(built.views), list(built.samplers)
+    except ValueError:  # one that takes no convolutional network has one stage and one view, and says so if not
+        stages, views, samplers = len(kind.stages), ["weak"], ["instance"]
+    return {
+        "passes": kind.passes,
+        "stages": stages,
+        "views": views,
+        "samplers": samplers,
+        "needs": list(kind.needs),
+    }
 
 
 def _about(unit: type) -> str:

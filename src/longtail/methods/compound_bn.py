@@ -104,6 +104,7 @@ class CompoundBN(Method):
     """
 
     groups: Tensor
+    passes = 2.5
 
     def __init__(
         self,

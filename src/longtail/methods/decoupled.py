@@ -113,7 +113,8 @@ class Decoupled(WrappedMethod):
         if not 1 <= first < epochs:
             raise ValueError(
                 f"epochs must leave at least one for each stage, got {epochs} with "
-                f"representation_share={self.representation_share} (train longer, or choose another share)"
+                f"representation_share={self.representation_share} "
+                f"(train for {fewest_epochs(self.representation_share)} or more, or choose another share)"
             )
         self.base_method.plan(first)
         self.representation_share = first / epochs
@@ -172,6 +173,11 @@ class Decoupled(WrappedMethod):
         self._fixed.begin()
         if self.reset_classifier:
             reset_layer(cast("HeadedModel", self.model).get_classifier(), self.seed)
+
+
+def fewest_epochs(share: float) -> int:
+    """The fewest epochs of which `share`, rounded up, leaves one for a second stage."""
+    return max(2, math.ceil(1 / (1 - share) - 1e-6))
 
 
 def _near(share: float) -> float:

@@ -71,6 +71,7 @@ class RIDE(Method):
 
     model: ExpertEnsemble
     temperature: Tensor
+    passes = 2.3
     departures = (
         "experts have the full width of the network",
         "experts start from the same weights",

@@ -1,5 +1,6 @@
 """The model and the method of a run, from its settings."""
 
+import difflib
 from collections.abc import Mapping
 
 from torch import nn
@@ -11,6 +12,7 @@ from longtail.models import create_model
 from longtail.models.pretrained_weights import PretrainedWeights
 from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.optimizer import reseed
+from longtail.training.recipes import list_presets
 from longtail.training.run_config import RunConfig, check_method_settings
 
 
@@ -48,9 +50,16 @@ def build_method(
 
 def find_method(config: RunConfig) -> type[Method]:
     """The class of the method, once its arguments are known to be its own."""
-    try:
-        kind = METHODS[config.method["name"]]
-    except KeyError as error:
-        raise UsageError(str(error.args[0]), "", "`longtail list methods` shows all") from error
+    name = config.method["name"]
+    if name not in METHODS:
+        known = [*METHODS, *list_presets()]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UsageError(
+            f"there is no {name!r} among the methods{hint}; choose from {', '.join(sorted(known))}",
+            "",
+            "`longtail list methods` shows all",
+        )
+    kind = METHODS[name]
     check_method_settings(kind, config.method, "the run's settings")
     return kind

@@ -1,8 +1,14 @@
 """Recipes: packaged YAML, `recipes/<data set>/<method>.yaml`, with what differs from the defaults of `RunConfig`.
 
 A data set without a recipe of its own takes `recipes/default/<method>.yaml`.
+
+A preset is a method with settings, under a name of its own: `ldam_drw` is `erm` with the loss `ldam`. Its recipe,
+`recipes/default/<preset>.yaml`, has the method alone; the rest is that of the method's recipe for the data set. A data
+set with the authors' settings has a whole recipe for it.
 """
 
+import itertools
+import re
 from importlib import resources
 from typing import Any
 
@@ -21,21 +27,45 @@ def find_recipe(data: str, method: str, budget: str = "paper") -> dict[str, Any]
 
     Args:
         data: a name such as `cifar10-lt:50`; a folder or a CSV takes the default recipe.
-        method: the method's name.
+        method: the name of a method or a preset.
         budget: "paper", or "quick" for a twentieth of the recipe's epochs.
     """
     if budget not in BUDGETS:
         raise UsageError(f"budget must be {' or '.join(BUDGETS)}, got {budget!r}")
-    folder = resources.files("longtail.recipes")
     name = data.partition(":")[0].rstrip("/")
-    for place in (name, "default"):
-        file = folder / place / f"{method}.yaml"
-        if "/" not in place and file.is_file():
-            recipe: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
-            if "epochs" in recipe:
-                recipe["epochs"] = max(_FEWEST, round(recipe["epochs"] * BUDGETS[budget]))
-            return recipe
-    return {}
+    recipe = _read(name, method)
+    if not recipe:
+        recipe = _read("default", method)
+        base = recipe.get("method", {}).get("name", method)
+        if base != method:  # a preset, without a recipe for these data
+            below = _read(name, base) or _read("default", base)
+            view = {key: value for key, value in below["method"].items() if key == "view"}
+            recipe = below | recipe | {"method": view | recipe["method"]}
+    if "epochs" in recipe:
+        recipe["epochs"] = max(_FEWEST, round(recipe["epochs"] * BUDGETS[budget]))
+    return recipe
+
+
+def _read(place: str, method: str) -> dict[str, Any]:
+    file = resources.files("longtail.recipes") / place / f"{method}.yaml"
+    if "/" in place or not file.is_file():
+        return {}
+    recipe: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+    return recipe
+
+
+def list_presets() -> dict[str, dict[str, Any]]:
+    """The settings of the method of each preset, `name` among them, by the preset's name."""
+    names = [name.removeprefix("default/") for name in list_recipes() if name.startswith("default/")]
+    methods: dict[str, dict[str, Any]] = {name: _read("default", name)["method"] for name in names}
+    return {name: method for name, method in methods.items() if method["name"] != name}
+
+
+def describe_preset(name: str) -> str:
+    """The first sentence of the comment that its recipe starts with."""
+    text = (resources.files("longtail.recipes") / "default" / f"{name}.yaml").read_text(encoding="utf-8")
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return re.split(r"(?<=[.!?]) ", " ".join(line.strip("# ") for line in lines))[0]
 
 
 def default_method(data: str, pretrained: object = None) -> str:

@@ -94,6 +94,8 @@ def layer_settings(
     data, model = str(above.get("data", RunConfig().data)), above.get("model", {})
     method = _as_method(above.get("method")).get("name") or default_method(data, model.get("pretrained"))
     recipe = find_recipe(data, str(method), budget)
+    if "name" in (named := _as_method(above.get("method"))) and "name" in recipe.get("method", {}):
+        above = above | {"method": named | {"name": recipe["method"]["name"]}}  # a preset names another method
     if method != "fine_tune" and "pretrained" not in model:
         recipe = merge({"model": {"pretrained": False}}, recipe)  # every other method starts from scratch
     if "time" in above or "quality" in above:
