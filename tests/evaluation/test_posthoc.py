@@ -99,3 +99,13 @@ def test_bad_validation_logits_are_named() -> None:
         choose_tau([[np.nan, 0.0]], [0], [[1.0, 0.0]], [9, 1])
     with pytest.raises(ValueError, match="val_target must be 0 to 1, got 5"):
         choose_tau([[1.0, 0.0]], [5], [[1.0, 0.0]], [9, 1])
+
+
+def test_the_temperature_by_class_is_that_of_the_images_repeated_until_classes_are_equal() -> None:
+    generator = np.random.default_rng(3)
+    target = np.array([0] * 30 + [1] * 10)
+    logits = generator.normal(size=(40, 2)) + 2 * np.eye(2)[target]
+    repeated = np.concatenate([np.arange(30), *[np.arange(30, 40)] * 3])
+    assert fit_temperature(logits, target, by_class=True) == pytest.approx(
+        fit_temperature(logits[repeated], target[repeated]), rel=1e-4
+    )
