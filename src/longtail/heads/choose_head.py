@@ -7,7 +7,7 @@ error of the difference: with few images, the best of many is often luck.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from longtail._in_parallel import in_parallel
 from longtail.heads.base import HEADS
 
 _RESAMPLES = 200
@@ -51,6 +52,7 @@ def choose_head(
     seed: int = 0,
     seconds: float | None = None,
     most_images: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> HeadChoice:
     """Cross-validate the head `name` for the values of its knob.
 
@@ -64,6 +66,7 @@ def choose_head(
         seed: of the folds.
         seconds: no further value is tried when the next would end later; the default always is.
         most_images: of each class, so many are used at most.
+        progress: is told how many heads are fitted, of how many at most.
 
     Example:
         >>> features = torch.eye(4).repeat(6, 1)[:, :3]
@@ -82,8 +85,12 @@ def choose_head(
         elapsed = time.monotonic() - start
         if found and seconds is not None and elapsed * (len(found) + 1) / len(found) > seconds:
             break
+        if progress:
+            progress(len(found) * folds, len(values) * folds)
         chosen = given if value is None else given | {str(kind.knob): value}
         found[value] = _out_of_fold(features, target, fold, folds, name, chosen, len(class_counts))
+    if progress:
+        progress(len(values) * folds, len(values) * folds)
     scored = np.flatnonzero(fold >= 0)
     correct = {value: (logits[scored].argmax(1) == labels[scored]) for value, logits in found.items()}
     scores = {value: balanced_accuracy(right, labels[scored]) for value, right in correct.items()}
@@ -122,15 +129,20 @@ def _out_of_fold(
     num_classes: int,
 ) -> NDArray[np.float32]:
     logits = np.full((len(target), num_classes), np.nan, np.float32)
-    for number in range(folds):
+
+    def predict(number: int) -> NDArray[np.float32]:
         inside = torch.from_numpy(np.flatnonzero((fold != number) & (fold != -2)))
         outside = torch.from_numpy(np.flatnonzero(fold == number))
         if not len(outside):
-            continue
+            return logits[outside]
         counts = torch.bincount(target[inside], minlength=num_classes).tolist()
         classifier = HEADS[name](counts, **settings).fit(features[inside], target[inside])
         with torch.no_grad():
-            logits[outside] = classifier(features[outside]).numpy()
+            found: NDArray[np.float32] = classifier(features[outside]).numpy()
+        return found
+
+    for number, found in enumerate(in_parallel(predict, range(folds))):
+        logits[fold == number] = found
     return logits
 
 
