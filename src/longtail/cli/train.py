@@ -76,10 +76,12 @@ def train(
             RunFolder(folder).check_unused()
         print(yaml.safe_dump(resolve_run(settings).as_dict(), sort_keys=False, allow_unicode=True), end="")
         return 0
-    from longtail.training import train as run_training
     from longtail.training.training_screen import TrainingScreen
 
     with TrainingScreen() as screen:
+        screen.wait(f"looking at {settings.data}")  # torch takes seconds to start
+        from longtail.training import train as run_training
+
         run = run_training(settings, out=folder, resume=resumes, callback=screen, started=started)
     if screen.is_first_rank:
         print("\n".join(summary(run)))

@@ -4,9 +4,10 @@ The last features of a pretrained network are about the classes that it was trai
 images may need: texture, colour, small shapes. So the mean and the spread over the image of each stage's output join
 the last features,
 
-    h = [mean(f_1), std(f_1), ..., mean(f_S), std(f_S), features],    z = classifier((h − m) / s)
+    h = [mean(f_1), std(f_1), ..., mean(f_S), std(f_S), features],    z = classifier((h − m) / s) / T
 
-with the feature map f_i of stage i, and the mean m and spread s of h over the training images. It costs next to
+with the feature map f_i of stage i, the mean m and spread s of h over the training images, and a temperature T that
+makes softmax(z) a probability one can believe. It costs next to
 nothing: the maps are computed anyway. Take it for a frozen network. The idea is that of Evci et al., "Head2Toe:
 Utilizing Intermediate Representations for Better Transfer Learning", ICML 2022, who select among many more features.
 """
@@ -34,6 +35,7 @@ class StageFeatureNet(nn.Module):
     Attributes:
         centre: m of the module's docstring, (D,), 0 at first.
         spread: s, (D,), 1 at first.
+        temperature: T, a scalar, 1 at first.
         classifier: from features (B, D) to logits (B, K); may be replaced.
 
     Example:
@@ -45,6 +47,7 @@ class StageFeatureNet(nn.Module):
 
     centre: Tensor
     spread: Tensor
+    temperature: Tensor
 
     def __init__(self, backbone: nn.Module, num_classes: int, *, in_channels: int = 3, image_size: int = 64) -> None:
         super().__init__()
@@ -52,6 +55,7 @@ class StageFeatureNet(nn.Module):
         if callable(reset):
             reset(0)
         self.backbone = backbone
+        self.in_channels = in_channels
         transformer = isinstance(getattr(backbone, "blocks", None), nn.Sequential) and hasattr(backbone, "patch_embed")
         self._chosen: dict[str, Any] = {"indices": _BLOCKS} if transformer else {}
         if "extra_blocks" in inspect.signature(getattr(backbone, "forward_intermediates", _moments)).parameters:
@@ -63,6 +67,7 @@ class StageFeatureNet(nn.Module):
         self.train(was_training)
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("spread", torch.ones(width))
+        self.register_buffer("temperature", torch.ones(()))
         self.classifier: nn.Module = nn.Linear(width, num_classes)
 
     def stage_features(self, images: Tensor) -> Tensor:
@@ -83,7 +88,7 @@ class StageFeatureNet(nn.Module):
 
     def forward_head(self, features: Tensor, pre_logits: bool = False) -> Tensor:
         """Features to logits (B, K), or to what the classifier takes (here the features)."""
-        logits: Tensor = features if pre_logits else self.classifier(features)
+        logits: Tensor = features if pre_logits else self.classifier(features) / self.temperature
         return logits
 
     def get_classifier(self) -> nn.Module:

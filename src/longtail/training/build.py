@@ -177,12 +177,15 @@ def training_loader(parts: Parts, number: int = 0, *, rank: int = 0, world_size:
     )
 
 
-def evaluation_loader(parts: Parts, images: ImageDataset, *, rank: int = 0, world_size: int = 1) -> Loader:
-    """Batches to evaluate on, each image once over all ranks."""
+def evaluation_loader(
+    parts: Parts, images: ImageDataset, *, rank: int = 0, world_size: int = 1, batch_size: int | None = None
+) -> Loader:
+    """Batches to evaluate on, each image once over all ranks; by default as large as those of the training."""
+    usual = max(batch_size_for(parts.config, parts.data.train), 4 * world_size) // world_size * world_size
     return eval_loader(
         images,
         parts.preprocessing,
-        batch_size=max(batch_size_for(parts.config, parts.data.train), 4 * world_size) // world_size * world_size,
+        batch_size=batch_size or usual,
         workers=workers_for(parts.config, images),
         rank=rank,
         world_size=world_size,

@@ -8,7 +8,7 @@ predictions of the cross-validation stand in for one, so that all images train t
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,25 +19,31 @@ from torch import Tensor
 from longtail._errors import UsageError
 from longtail.data import LongTailData
 from longtail.data.embedding_cache import EmbeddingCache
+from longtail.data.images import ImageDataset
+from longtail.data.loader import eval_loader
 from longtail.data.preprocessing import Preprocessing
+from longtail.data.views import Batch
 from longtail.heads import HEADS, HeadChoice, choose_head, is_better
 from longtail.models.pretrained_weights import PretrainedWeights
 from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.duration import format_duration
-from longtail.training.embed_images import embed_images
+from longtail.training.embed_images import BATCH, embed_batches, embed_images, fused_copy
+from longtail.training.keep_better import believable_temperature
 
 Say = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 
-# Sizes to choose from. Small images gain from being enlarged, up to this one.
+# Sizes to choose from. Photographs gain from being enlarged to what the weights were trained on, the last of these.
 SIZES = (32, 64, 96, 128, 160, 192, 224)
-_LARGEST_FOR_SMALL = 128
+# Up to this side, a smaller size may be better: it is tried.
 SMALL = 96
 # Shares of the time: for embedding at the chosen size, and for the cross-validation.
-_EMBED_SHARE, _CHOOSE_SHARE = 0.6, 0.2
+_EMBED_SHARE, _CHOOSE_SHARE = 0.7, 0.2
 # Cross-validation looks at no more images than this, the same number of each large class.
 _MOST_TO_CHOOSE = 6000
 _FOLDS = 4
+# The sizes at which embedding is timed, and how many images are read for it.
+_TIMED, _READ = (64, 160), 12
 
 
 @dataclass(frozen=True)
@@ -55,42 +61,53 @@ class FrozenHead:
     features: Tensor
 
 
-def usual_size(side: int) -> int:
-    """The size for images whose shorter side is `side`, if time does not matter."""
-    if side <= SMALL:
-        return _LARGEST_FOR_SMALL
-    return max(size for size in SIZES if size <= max(side, _LARGEST_FOR_SMALL))
-
-
-def affordable_size(seconds_an_image: Callable[[int], float], data: LongTailData, side: int, *, seconds: float) -> int:
-    """The largest size at which all images are embedded in a share of the time.
+def affordable_size(seconds_an_image: Callable[[int], float], images: int, *, seconds: float) -> int:
+    """The largest size at which all images are embedded in a share of the time; the smallest if none is.
 
     Args:
         seconds_an_image: of a size, measured.
-        data: whose images are embedded: each once.
-        side: the shorter side of a typical image.
+        images: to be embedded, each once.
         seconds: of the whole run.
     """
-    most = usual_size(side)
-    images = len(data.train) + len(data.val) + len(data.test)
-    sizes = [size for size in SIZES if size <= most]
-    fitting = [size for size in sizes if images * seconds_an_image(size) <= _EMBED_SHARE * seconds]
-    return max(fitting, default=sizes[0])
+    fitting = [size for size in SIZES if images * seconds_an_image(size) <= _EMBED_SHARE * seconds]
+    return max(fitting, default=SIZES[0])
 
 
-def time_embedding(net: StageFeatureNet, in_channels: int, device: torch.device | str) -> Callable[[int], float]:
-    """Seconds that an image takes at each size, from one measurement: the cost grows with the area."""
-    size = 64
-    images = torch.zeros(16, in_channels, size, size, device=device).to(memory_format=torch.channels_last)
-    net.eval().to(device)
-    took = []
-    with torch.inference_mode():
-        for _ in range(3):
-            start = time.perf_counter()
-            net.stage_features(images)
-            took.append((time.perf_counter() - start) / len(images))
-    fastest = min(took[1:])
-    return lambda other: fastest * (other / size) ** 2 + 0.001  # and a millisecond to decode it
+def time_embedding(
+    net: StageFeatureNet, images: ImageDataset, preprocessing: Preprocessing, device: torch.device | str
+) -> Callable[[int], float]:
+    """Seconds that an image takes at each size, read and embedded: measured at two sizes, and linear in the area.
+
+    Args:
+        net: to be timed; its weights do not matter.
+        images: of which some are read.
+        preprocessing: how they are seen; the time to read one hardly depends on the size.
+        device: where to embed.
+    """
+    infer = fused_copy(net, device)
+
+    def seconds(size: int) -> float:
+        images = torch.zeros(BATCH, net.in_channels, size, size).to(memory_format=torch.channels_last)
+        batch = Batch((images,), torch.zeros(BATCH, dtype=torch.long), torch.arange(BATCH))
+        threads = torch.get_num_threads()
+        ends = [time.perf_counter() for _ in embed_batches(infer.stage_features, [batch] * 4 * threads, device)]
+        warm = 2 * threads  # the first batches of a thread also prepare its kernels
+        return (ends[-1] - ends[warm - 1]) / (BATCH * (len(ends) - warm))
+
+    small, large = (seconds(size) for size in _TIMED)
+    slope = max(large - small, 0.0) / (_TIMED[1] ** 2 - _TIMED[0] ** 2)
+    reading = _seconds_to_read(images, preprocessing)
+    return lambda size: max(small + slope * (size**2 - _TIMED[0] ** 2), small * size / _TIMED[0] / 4) + reading
+
+
+def _seconds_to_read(images: ImageDataset, preprocessing: Preprocessing) -> float:
+    """Seconds to read one image: large photographs take longer to decode than to embed."""
+    some = images.select(np.linspace(0, len(images) - 1, min(_READ, len(images))).astype(np.int64))
+    took, start = [], time.perf_counter()
+    for _ in eval_loader(some, preprocessing, batch_size=1):
+        took.append(time.perf_counter() - start)
+        start = time.perf_counter()
+    return float(np.median(took))  # the first one also loads the decoders
 
 
 def choose_size(
@@ -201,10 +218,16 @@ def fit_frozen_head(
             seed=seed,
             seconds=None if seconds is None else _CHOOSE_SHARE * seconds,
             most_images=_most_images(counts),
+            progress=lambda done, total: progress("choosing the head", done, total),
         )
         net.classifier = HEADS[name](counts, **choice.settings).fit(standard, target)
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(str(error.args[0] if error.args else error), "", "`longtail list heads` shows all") from error
+    scored = np.flatnonzero(~np.isnan(choice.logits[:, 0]))
+    if len(scored):
+        temperature = believable_temperature(choice.logits[scored], data.train.targets[scored])
+        net.temperature.fill_(temperature)
+        choice = replace(choice, logits=choice.logits / np.float32(temperature))
     say(
         f"head: {name} on {features.shape[1]:,} frozen features, balanced accuracy {choice.balanced:.1%} "
         f"in {_FOLDS}-fold cross-validation ({format_duration(choice.seconds)})"

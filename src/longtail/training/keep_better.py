@@ -16,9 +16,13 @@ from torch import Tensor
 from longtail.data import LongTailData
 from longtail.data.images import ImageDataset
 from longtail.data.preprocessing import Preprocessing
+from longtail.evaluation.posthoc import fit_temperature
 from longtail.heads import HEADS, balanced_accuracy, is_better
 from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.embed_images import embed_images
+
+# Bounds of a temperature.
+_COLDEST, _HOTTEST = 0.1, 10.0
 
 State = dict[str, Tensor]
 Logits = NDArray[np.float32]
@@ -68,6 +72,7 @@ class KeepBetter:
         self._net, self._data, self._head = net, data, head
         self._preprocessing, self._workers, self._device = preprocessing, workers, device
         self._frozen = self._candidate(train)
+        net.temperature.fill_(1.0)  # it belongs to the head that was fitted, not to the training
 
     def choose(self, *, all_images: bool) -> tuple[str, Logits]:
         """Leave the better network in `net`; a sentence about it, and its logits of the validation images.
@@ -98,6 +103,9 @@ class KeepBetter:
         val = self._embed(self._data.val)
         with torch.no_grad():
             logits = net.cpu().classifier((val - net.centre) / net.spread).numpy()
+        temperature = believable_temperature(logits, self._data.val.targets)
+        net.temperature.fill_(temperature)
+        logits = logits / np.float32(temperature)
         return Candidate({name: value.clone() for name, value in net.state_dict().items()}, train, val, logits)
 
     def _fit(self, features: Tensor, labels: NDArray[np.int64]) -> None:
@@ -108,3 +116,11 @@ class KeepBetter:
         head = HEADS[self._head["name"]](counts, **settings)
         fitted = head.fit((features - net.centre) / net.spread, torch.from_numpy(labels))
         net.classifier.load_state_dict(fitted.state_dict())
+
+
+def believable_temperature(logits: Logits, target: NDArray[np.int64]) -> float:
+    """The temperature that makes the confidences of images that the head was not trained on honest, classes alike.
+
+    It is bounded: with few images none may be wrong, and certainty would follow.
+    """
+    return float(np.clip(fit_temperature(logits, target, by_class=True), _COLDEST, _HOTTEST))

@@ -236,11 +236,24 @@ class TrainingLoop:
             self.callback.epoch(row)
         self.save()
 
-    def predict(self, split: SplitName) -> NDArray[np.float32]:
-        """The logits of a split by the evaluated model, on every rank; computed once between two steps."""
+    def predict(self, split: SplitName, *, show: bool = False) -> NDArray[np.float32]:
+        """The logits of a split by the evaluated model, on every rank; computed once between two steps.
+
+        Args:
+            split: whose images are predicted.
+            show: whether to show how far it is.
+        """
         if split not in self._predicted:
             images = self.parts.data.split(split)
-            self._predicted[split] = predict_logits(self.evaluated_model, images, self.parts, self.fabric)
+            told = self.callback.progress if show and self.ranks.is_first else None
+            what = {"test": "testing", "val": "validating", "train": "predicting"}[split]
+            self._predicted[split] = predict_logits(
+                self.evaluated_model,
+                images,
+                self.parts,
+                self.fabric,
+                (lambda done, total: told(what, min(done, total), total)) if told else None,
+            )
         return self._predicted[split]
 
     def forget_predictions(self) -> None:

@@ -7,6 +7,7 @@ measurements on this machine, so it differs from one to another; config.yaml has
 
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -25,7 +26,7 @@ from longtail.training.build import (
 from longtail.training.build_method import build_method, find_method
 from longtail.training.callback import Callback
 from longtail.training.duration import format_duration
-from longtail.training.frozen_head import SMALL, affordable_size, choose_size, time_embedding, usual_size
+from longtail.training.frozen_head import SIZES, SMALL, affordable_size, choose_size, time_embedding
 from longtail.training.loggers import check_loggers
 from longtail.training.recipes import find_recipe
 from longtail.training.run_config import OptimConfig, RunConfig
@@ -42,6 +43,8 @@ _SIZES_SHARE = 0.3
 _TRAINING_COST = 3.5
 # From scratch: at most so many epochs, and at least one.
 _MOST_FROM_SCRATCH = 300
+# Seconds for starting, the head and the report of a small run.
+_OVERHEAD = 15
 # The share of the time that is planned; the rest is for the report, and for measurements that were too good.
 _PLANNED = 0.85
 
@@ -116,20 +119,26 @@ def resolve_run(config: RunConfig) -> RunConfig:
     return build_run(plan_run(config, data, budget, device=device, callback=Callback(), embed=False), data).config
 
 
-def describe_run(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device) -> list[str]:
-    """The first lines on the screen: data, network, weights and licence, size, method, device, time."""
+def describe_run(
+    config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device, folder: Path
+) -> list[str]:
+    """The first lines on the screen: data, network, weights and licence, method, time, folder; 80 columns suffice."""
     weights = weights_for(config)
     whose = "from scratch" if weights is None else f"{weights.source} ({weights.licence})"
     size = config.image_size or preprocessing_for(config, data, weights).size
     how = [] if config.head is None else [f"{config.head['name']} head on frozen features"]
     if config.epochs:
         how.append(f"{config.method['name']} for {counted(config.epochs, 'epoch')}")
-    limit = "" if budget.seconds is None else f", at most {format_duration(budget.seconds)}"
+    limit = "as long as it takes" if budget.seconds is None else f"at most {format_duration(budget.seconds)}"
     counts = [count for count in data.class_counts if count]
     return [
-        f"{data.name}: {len(data.train):,} training images of {counted(len(data.classes), 'class')} "
+        f"data     {data.name}: {len(data.train):,} images of {counted(len(data.classes), 'class')} "
         f"({max(counts):,} to {min(counts):,} each)",
-        f"{config.model.name}, {whose}, {size} px, {' then '.join(how)}, on {device}{limit}",
+        f"network  {config.model.name} at {size} px on {device}",
+        f"weights  {whose}",
+        f"method   {', then '.join(how)}",
+        f"time     {limit}",
+        f"folder   {folder}",
     ]
 
 
@@ -155,15 +164,21 @@ def _plan_head(
     callback: Callback,
     embed: bool,
 ) -> RunConfig:
-    side = data.typical_side or 224
+    side = data.typical_side or SIZES[-1]
     if budget.seconds is None:
-        size = config.image_size or usual_size(side)
-        return replace(config, image_size=size, epochs=config.epochs or 0)
+        return replace(config, image_size=config.image_size or SIZES[-1], epochs=config.epochs or 0)
     net = _probe(config, data)
-    cost = time_embedding(net, data.in_channels, device)
-    size = config.image_size or affordable_size(cost, data, side, seconds=max(budget.left, 1.0) * _PLANNED)
+    cost = time_embedding(net, data.train, preprocessing_for(config, data, weights), device)
+    images = len(data.train) + len(data.val) + len(data.test)
+    size = config.image_size or affordable_size(cost, images, seconds=budget.left * _PLANNED)
+    if images * cost(size) > budget.left:
+        callback.say(
+            f"{format_duration(budget.seconds)} is too short for {counted(images, 'image')}: at {size} px, "
+            f"the {'size that was asked for' if config.image_size else 'smallest size'}, this takes about "
+            f"{format_duration(images * cost(size) + _OVERHEAD)}"
+        )
     if config.image_size is None and embed and weights is not None and side <= SMALL:
-        smaller = [other for other in (size // 2, size // 4) if other >= max(32, side)]
+        smaller = [other for other in (size // 2, size // 4, size // 8) if other >= max(32, side)]
         spent = len(data.train) * sum(cost(other) for other in smaller)
         if smaller and spent < _SIZES_SHARE * budget.left:
             size = choose_size(
@@ -180,7 +195,7 @@ def _plan_head(
             )
     epochs = config.epochs
     if epochs is None:
-        embedding = (len(data.train) + len(data.val) + len(data.test)) * cost(size)
+        embedding = images * cost(size)
         # Embedded again after fine-tuning, to fit the head anew.
         left = _PLANNED * budget.left - 2 * embedding
         affordable = int(left / max(_TRAINING_COST * cost(size) * len(data.train), 1e-9))

@@ -107,7 +107,11 @@ def train(
         data = hold_out_validation(data, config.val_fraction or 0.0, config.seed)
     parts = build_run(config, data, device=fabric.device)
     problems = [problem.message for problem in data.problems]
-    for line in (*data.notes, *problems, *describe_run(parts.config, data, budget, device=fabric.device)):
+    for line in (
+        *data.notes,
+        *problems,
+        *describe_run(parts.config, data, budget, device=fabric.device, folder=folder.path),
+    ):
         say(line)
     if state is None and first:
         if not resume or not folder.path.exists():
@@ -148,16 +152,17 @@ def train(
         if first:
             folder.log(traceback.format_exc())
         raise
-    val_images, val = parts.data.val, loop.predict("val") if len(parts.data.val) else None
+    val_images, val = parts.data.val, loop.predict("val", show=True) if len(parts.data.val) else None
     if keeper is not None:
         verdict, val = keeper.choose(all_images=drawn)
         say(verdict)
         loop.forget_predictions()
-    test = loop.predict("test")
+    test = loop.predict("test", show=True)
     if head is not None and val is None:
         val_images, val = scored_images(head.choice, parts.data)
     data = replace(everything if keeper else parts.data, val=val_images)
     if first:
+        say("writing the report")
         save_model(
             folder.path / "model",
             loop.evaluated_model,

@@ -40,6 +40,7 @@ class TrainingScreen(Callback):
             transient=True,
             disable=not self._console.is_terminal or not self.is_first_rank,
         )
+        self._spinner = self._console.status("")
         self._task = self._bar.add_task("training", total=None, epoch="", shown="")
         self._epochs = self._steps = self._images = self._seen = 0
         self._since = time.monotonic()
@@ -49,16 +50,27 @@ class TrainingScreen(Callback):
         """Print a line."""
         self._console.print(message, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
+    def wait(self, message: str) -> None:
+        """Show that something is under way, until a bar is shown or the run is over; nothing off a terminal."""
+        if self._console.is_terminal and self.is_first_rank:
+            from rich.markup import escape
+
+            self._spinner.update(escape(message))
+            self._spinner.start()
+
     def progress(self, what: str, done: int, total: int) -> None:
         """Show the bar for something other than steps."""
+        self._spinner.stop()
         if not self._bar.live.is_started:
             self._bar.start()
-        self._bar.update(self._task, completed=done, total=total, epoch=what, shown=f"{done:,} of {total:,} images")
+        self._bar.update(self._task, completed=done, total=total, epoch=what, shown=f"{done:,} of {total:,}")
         if done == total:
             self._bar.stop()
+            self.wait("")
 
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """Show the bar."""
+        self._spinner.stop()
         self._epochs, self._steps, self._since = epochs, steps, time.monotonic()
         self._images = self._seen = 0
         self._bar.update(self._task, total=epochs * steps, completed=epoch * steps, epoch=f"epoch {epoch + 1}/{epochs}")
@@ -107,6 +119,7 @@ class TrainingScreen(Callback):
     def finish(self) -> None:
         """Remove the bar."""
         self._bar.stop()
+        self.wait("")
 
     def __enter__(self) -> Self:
         return self
@@ -114,4 +127,5 @@ class TrainingScreen(Callback):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._spinner.stop()
         self._bar.stop()
