@@ -69,7 +69,7 @@ def test_bytes_that_are_no_checkpoint_are_called_broken(tmp_path: Path) -> None:
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:
     torch.save({"format": 99}, tmp_path / "last.ckpt")
-    with pytest.raises(DataError, match="format 2, got 99"):
+    with pytest.raises(DataError, match="format 3, got 99"):
         load_checkpoint(tmp_path)
     torch.save(torch.zeros(2), tmp_path / "last.ckpt")
     with pytest.raises(DataError, match="got 'Tensor'"):

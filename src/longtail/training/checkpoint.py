@@ -1,7 +1,7 @@
 """`last.ckpt`: all that a run needs to go on as if it had never stopped.
 
 It is a dictionary of tensors and plain values, read with `weights_only=True`, so that a file from elsewhere
-cannot run code. It names the classes, the settings and the version it belongs to; these are compared before
+cannot run code. It carries a SHA-256 that is checked before anything is used. It names the classes, the settings and the version it belongs to; these are compared before
 anything is loaded. The one before it stays beside it until the run has ended.
 """
 
@@ -16,8 +16,9 @@ import torch
 from longtail import __version__
 from longtail._errors import DataError
 from longtail._files import whole_file
+from longtail.training.seal import has_seal, seal_zip, zip_is_sound
 
-FORMAT = 2
+FORMAT = 3
 NAME, PREVIOUS = "last.ckpt", "previous.ckpt"
 
 Checkpoint = dict[str, Any]
@@ -29,7 +30,7 @@ def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> None:
     packed = io.BytesIO()  # in memory first: written directly, torch reports a full disk as a fault of its own
     torch.save(state, packed)
     with whole_file(folder / NAME, keep=folder / PREVIOUS) as out:
-        out.write(packed.getbuffer())
+        out.write(seal_zip(packed.getvalue()))
 
 
 def load_checkpoint(folder: Path) -> tuple[Checkpoint, str]:
@@ -50,7 +51,11 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint, str]:
 def read_checkpoint(file: Path) -> Checkpoint:
     """Read one checkpoint file without running anything that is in it."""
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        packed = file.read_bytes()
+        sound = zip_is_sound(packed)
+        if has_seal(packed) and not sound:
+            raise ValueError("its bytes do not have the digest that was written with them")
+        content = torch.load(io.BytesIO(packed), map_location="cpu", weights_only=True)
     except FileNotFoundError as error:
         raise DataError(
             f"{file} does not exist",
@@ -70,8 +75,8 @@ def read_checkpoint(file: Path) -> Checkpoint:
         # A damaged pickle may fail in any of these ways.
         raise DataError(
             f"{file} is broken: {_first_line(error)}",
-            "it may have been cut off",
-            "resume from another checkpoint",
+            "it may have been cut off, or bits of it have changed",
+            "resume from another checkpoint, or start the run anew",
             code="broken-checkpoint",
             paths=[str(file)],
         ) from error
@@ -82,6 +87,14 @@ def read_checkpoint(file: Path) -> Checkpoint:
             "it was written by another version of longtail, or by something else",
             "resume with the version that wrote it",
             code="other-format",
+            paths=[str(file)],
+        )
+    if not sound:
+        raise DataError(
+            f"{file} is broken: it has no digest",
+            "nothing proves that its weights are those that were written",
+            "resume from another checkpoint, or start the run anew",
+            code="broken-checkpoint",
             paths=[str(file)],
         )
     return cast("Checkpoint", content)
