@@ -1,4 +1,3 @@
-import json
 import shutil
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from longtail._errors import DataError, UsageError
 from longtail.data import FileImages
 from longtail.evaluation import read_predictions
 from longtail.inference import Classifier
+from tests.support.edit_description import edit_description
 
 
 @pytest.fixture(scope="module")
@@ -109,9 +109,7 @@ def test_names_are_shown_as_text_in_a_notebook(digits_run: Path, tmp_path: Path,
     evil = "<img src=x onerror=alert(1)>"
     folder = tmp_path / "<b>run"
     shutil.copytree(digits_run, folder)
-    config = json.loads((folder / "model/config.json").read_text())
-    config["classes"] = [f"{evil}{k}" for k in range(10)]
-    (folder / "model/config.json").write_text(json.dumps(config))
+    edit_description(folder / "model", lambda config: config.update(classes=[f"{evil}{k}" for k in range(10)]))
     classifier = longtail.load(folder)
     shown = classifier._repr_html_() + classifier.predict([*digit_files, tmp_path / "<i>.png"])._repr_html_()
     assert "<img" not in shown
@@ -121,15 +119,14 @@ def test_names_are_shown_as_text_in_a_notebook(digits_run: Path, tmp_path: Path,
 
 
 def broken(run: Path, **changes: object) -> Path:
-    config = json.loads((run / "model/config.json").read_text()) | changes
-    (run / "model/config.json").write_text(json.dumps(config))
+    edit_description(run / "model", lambda config: config.update(changes))
     return run
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": 2, "longtail": "9.1"}, "has format 2 of longtail 9.1, this is longtail"),
+        ({"format": 3, "longtail": "9.1"}, "has format 3 of longtail 9.1, this is longtail"),
         ({"classes": None}, "classes is missing"),
         ({"class_counts": [1, 2]}, "class_counts is of another length"),
         ({"preprocessing": {"size": 8}}, "is broken"),

@@ -15,6 +15,8 @@ from longtail.data.views import Batch
 from longtail.evaluation import read_metrics
 from longtail.methods import METHODS, Method, MethodOutput
 from longtail.training import load_run, train
+from longtail.training.build import build_run, training_loader
+from longtail.training.checkpoint import load_checkpoint
 from longtail.training.microbatches import write_note
 from longtail.training.stop_request import DivergedError, MemoryFullError, StoppedError
 from tests.support.tiny_runs import Interrupt, config, fail
@@ -160,6 +162,51 @@ def test_a_loss_that_is_no_number_stops_before_the_weights_change(
     assert state["progress"]["step"] == 2
     assert all(torch.isfinite(tensor).all() for tensor in state["method"].values())
     assert "the loss is nan" in (out / "log.txt").read_text()
+
+
+def test_a_loss_that_is_no_number_in_the_first_step_says_that_there_is_no_checkpoint(
+    faulty: type[Faulty], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(faulty, "fault", staticmethod(lambda _, __, loss: loss * float("nan")))
+    with pytest.raises(DivergedError, match=r"there is no checkpoint yet\ntry a smaller learning rate: --lr 0\.017"):
+        train(config(method={"name": "faulty"}), out=tmp_path / "run")
+
+
+def test_a_gradient_that_is_no_number_stops_before_the_weights_change(
+    faulty: type[Faulty], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The root of 0 is 0 and its slope is not finite.
+    root = staticmethod(lambda step, _, loss: loss + (0 * loss).sqrt() if step == 3 else loss)
+    monkeypatch.setattr(faulty, "fault", root)
+    with pytest.raises(DivergedError, match="the norm of the gradient is nan in epoch 1, step 3"):
+        train(config(method={"name": "faulty"}, checkpoint_steps=1), out=tmp_path / "run")
+    assert load_checkpoint(tmp_path / "run")[0]["progress"]["step"] == 2
+
+
+@pytest.mark.usefixtures("faulty")
+@pytest.mark.parametrize("factor", [float("nan"), 1e12])
+@pytest.mark.parametrize("last", [False, True])
+def test_weights_that_explode_are_not_kept_and_the_run_goes_on_with_another_learning_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factor: float, last: bool
+) -> None:
+    settings: dict[str, Any] = {"method": {"name": "faulty"}, "checkpoint_steps": 1}
+    bad = 2 * len(training_loader(build_run(config(**settings)))) if last else 3
+
+    def spoil(self: Faulty) -> None:
+        if type(self).steps == bad:
+            with torch.no_grad():
+                next(self.parameters()).mul_(factor)
+
+    out = tmp_path / "run"
+    with monkeypatch.context() as patched:
+        patched.setattr(Faulty, "after_step", spoil)
+        with pytest.raises(DivergedError, match=r"the weights explode: .* reaches") as caught:
+            train(config(**settings), out=out)
+    assert caught.value.exit_code == 5
+    assert f"longtail train --resume {out} --lr 0.017" in caught.value.fix
+    assert load_checkpoint(out)[0]["progress"]["step"] == bad - 1
+    train(config(**settings, optim={"lr": 0.017}), out=out, resume=True)
+    assert "lr: 0.017" in (out / "config.yaml").read_text()
 
 
 def test_a_batch_that_does_not_fit_is_cut_and_accumulated(

@@ -112,13 +112,13 @@ def test_the_environments_other_variables_are_no_settings() -> None:
     assert read_environment({"LONGTAIL_DATA": "/x", "LONGTAIL_KERNELS": "0", "PATH": "x"}) == {}
 
 
-def test_resuming_may_change_the_workers_and_not_the_learning_rate() -> None:
+def test_resuming_may_change_the_workers_and_the_learning_rate_and_not_the_momentum() -> None:
     old = RunConfig().as_dict()
-    check_settings(old, RunConfig(workers=3, max_time=1.0).as_dict())
+    check_settings(old, RunConfig(workers=3, max_time=1.0, optim=OptimConfig(lr=0.5)).as_dict())
     with pytest.raises(
-        UsageError, match=r"cannot change optim\.lr \(0\.05 to 0\.5\)\n.*\n.*free to change are .*workers"
+        UsageError, match=r"cannot change optim\.momentum \(0\.9 to 0\.5\)\n.*\n.*free to change are .*workers"
     ):
-        check_settings(old, RunConfig(optim=OptimConfig(lr=0.5)).as_dict())
+        check_settings(old, RunConfig(optim=OptimConfig(momentum=0.5)).as_dict())
     with pytest.raises(UsageError, match=r"cannot change method\.loss \('focal' to None\)"):
         check_settings({"method": {"name": "erm", "loss": "focal"}}, {"method": {"name": "erm"}})
 

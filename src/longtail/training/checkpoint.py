@@ -1,8 +1,9 @@
 """`last.ckpt`: all that a run needs to go on as if it had never stopped.
 
 It is a dictionary of tensors and plain values, read with `weights_only=True`, so that a file from elsewhere
-cannot run code. It carries a SHA-256 that is checked before anything is used. It names the classes, the settings and the version it belongs to; these are compared before
-anything is loaded. The one before it stays beside it until the run has ended.
+cannot run code. It carries a SHA-256 that is checked before anything is used. It names the classes, the settings and
+the version it belongs to; these are compared before anything is loaded. The one before it stays beside it until the
+run has ended.
 """
 
 import io
@@ -43,9 +44,10 @@ def load_checkpoint(folder: Path) -> tuple[Checkpoint, str]:
     try:
         return read_checkpoint(last), ""
     except DataError as error:
-        if error.code != "broken-checkpoint" or not previous.exists():
+        if error.code not in ("broken-checkpoint", "no-checkpoint") or not previous.exists():
             raise
-        return read_checkpoint(previous), f"{last} is broken; going on from the checkpoint before it"
+        state = "broken" if error.code == "broken-checkpoint" else "missing"
+        return read_checkpoint(previous), f"{last} is {state}; going on from the checkpoint before it"
 
 
 def read_checkpoint(file: Path) -> Checkpoint:

@@ -8,8 +8,8 @@ written out here, because what a run promises lies in it:
   that was killed and resumed goes through the same states as one that was not.
 - **Stopping between steps.** Signals and the clock only set a flag. After each step all ranks agree on it, save and
   leave.
-- **Nothing bad is kept.** The loss is checked before the weights change. If it is not finite, the run stops at that
-  step, and the last checkpoint is the one before.
+- **Nothing bad is kept.** Loss and gradients are checked before the weights change, and the weights before a
+  checkpoint is written. If they are not sound, the run stops, and the last checkpoint is one from before.
 
 `longtail.methods.base` says which hook of the method is called when.
 """
@@ -18,7 +18,6 @@ import math
 import shlex
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -32,7 +31,9 @@ from longtail.methods import Method, MethodOutput
 from longtail.nn import frozen_statistics
 from longtail.training.build import Parts, batch_size_for, evaluation_loader
 from longtail.training.callback import Callback, Row
+from longtail.training.check_state import check_position, check_weights, refused
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
+from longtail.training.exploded import exploded, gradient_norm
 from longtail.training.method_record import method_record, record_due
 from longtail.training.metrics_row import metrics_row
 from longtail.training.microbatches import MicroBatches, cut_microbatches
@@ -45,6 +46,7 @@ from longtail.training.optimizer import (
     set_learning_rate,
 )
 from longtail.training.predict_logits import predict_logits
+from longtail.training.progress import Progress
 from longtail.training.ranks import Ranks
 from longtail.training.run_folder.write import RunFolder
 from longtail.training.step_batches import StepBatches
@@ -52,22 +54,6 @@ from longtail.training.stop_request import TIME_IS_UP, DivergedError, StoppedErr
 
 # What `reseed` is called for, so that no two purposes draw the same numbers.
 _FORWARD, _PREPARE, _START_EPOCH = 1, 2, 3
-
-
-@dataclass
-class Progress:
-    """Where the training stands, the sums of the epoch under way, and the results of those before.
-
-    `sums` has `images`, `correct` and, weighted by images, `loss` and each part of it. `records` are the method's
-    diagnostics, a line of JSON each.
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    step: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)
-    records: list[str] = field(default_factory=list)
 
 
 class TrainingLoop:
@@ -124,8 +110,8 @@ class TrainingLoop:
                     self.method.start_epoch(_TrainingImages(self))
                     self._module.train()
                 steps = self._batches.steps()
-                if epoch == first and self.ranks.is_first:
-                    self.callback.start(epochs=epochs, steps=steps, epoch=epoch)
+                if epoch == first:
+                    self._begin(steps)
                 for batches in self._batches.of_epoch(epoch, lambda: self.progress.batch):
                     self._one_step(batches, steps=steps)
                     self._stop_if_asked(request)
@@ -134,6 +120,17 @@ class TrainingLoop:
                 self._stop_if_asked(request, between_epochs=True)
         if self.ranks.is_first:
             self.callback.finish()
+
+    def _begin(self, steps: int) -> None:
+        check_position(
+            self.progress,
+            steps=steps,
+            microbatches=self._microbatches.number,
+            batch_size=batch_size_for(self.config, self.parts.data.train),
+            where=str(self.folder.path),
+        )
+        if self.ranks.is_first:
+            self.callback.start(epochs=self.config.planned_epochs, steps=steps, epoch=self.progress.epoch)
 
     # Steps
 
@@ -150,7 +147,10 @@ class TrainingLoop:
         batches = self.method.prepare(*self.fabric.to_device(batches))
         found = self._microbatches.work(lambda: self._gradients(batches), undo=self._optimizer.zero_grad)
         if not self._all_finite(found["loss"]):
-            raise self._diverged(found["loss"], lr)
+            raise self._diverged(f"the loss is {found['loss']}", lr)
+        if config.precision != "fp16" and not self._all_finite(norm := gradient_norm(self.method)):
+            # In fp16 a scaler leaves out such steps and tries a smaller scale.
+            raise self._diverged(f"the norm of the gradient is {norm}", lr)
         if config.optim.clip_norm is not None:
             self.fabric.clip_gradients(self._module, self._optimizer, max_norm=config.optim.clip_norm)
         self._optimizer.step()
@@ -194,23 +194,32 @@ class TrainingLoop:
             found["correct"] += int((output.logits.argmax(1) == target).sum())
         return found
 
-    def _all_finite(self, loss: float) -> bool:
-        return not self.ranks.any(not math.isfinite(loss))
+    def _all_finite(self, number: float) -> bool:
+        return not self.ranks.any(not math.isfinite(number))
 
-    def _diverged(self, loss: float, lr: float) -> DivergedError:
-        progress, place = self.progress, self.folder.path
+    def _check_weights(self) -> None:
+        """Stop before weights that are not sound are evaluated or kept."""
+        found = exploded(self.method) or (exploded(self._average) if self._average is not None else None)
+        if self.ranks.any(found is not None):
+            raise self._diverged(found or "another rank has weights that are not sound", self._last_lr, steps=0)
+
+    def _diverged(self, what: str, lr: float, *, steps: int = 1) -> DivergedError:
+        progress, kept = self.progress, self.folder.has_checkpoint
+        smaller = f"--lr {self.config.optim.lr / 3:.2g}"
+        resume = f"{shlex.join(['longtail', 'train', '--resume', str(self.folder.path)])} {smaller}"
         return DivergedError(
-            f"the loss is {loss} in epoch {progress.epoch + 1}, step {progress.batch + 1}, learning rate {lr:.3g}",
-            f"the last checkpoint, from before it, stays in {place}"
-            if self.folder.has_checkpoint
+            f"{what} in epoch {progress.epoch + 1}, step {progress.batch + steps}, learning rate {lr:.3g}",
+            f"the last checkpoint, from before it, stays in {self.folder.path}"
+            if kept
             else "there is no checkpoint yet",
-            f"try a smaller learning rate, such as --lr {self.config.optim.lr / 3:.2g}",
+            f"go on with a smaller learning rate: {resume}" if kept else f"try a smaller learning rate: {smaller}",
         )
 
     # Epochs
 
     def _end_epoch(self) -> None:
         """Evaluate if it is time, write the epoch's line, and save."""
+        self._check_weights()
         progress, config = self.progress, self.config
         epoch = progress.epoch + 1
         sums = self._epoch_sums()
@@ -220,7 +229,7 @@ class TrainingLoop:
             "train/loss": sums.pop("loss") / images,
             "train/accuracy": sums.pop("correct") / images,
             **{f"train/{name.removeprefix('part/')}": value / images for name, value in sums.items()},
-            "lr": self._optimizer.param_groups[0]["lr"],
+            "lr": self._last_lr,
         }
         if epoch == config.planned_epochs or epoch % self._eval_every == 0:
             # Without a validation split the test split is watched; nothing is ever chosen by it.
@@ -266,6 +275,10 @@ class TrainingLoop:
         return self.method.model if self._average is None else self._average.module
 
     @property
+    def _last_lr(self) -> float:
+        return float(self._optimizer.param_groups[0]["lr"])
+
+    @property
     def _eval_every(self) -> int:
         return self.config.eval_every or 1
 
@@ -273,6 +286,7 @@ class TrainingLoop:
 
     def save(self) -> None:
         """Write the checkpoint."""
+        self._check_weights()
         self._saved_at = time.monotonic()
         state = self.state()
         if self.ranks.is_first:
@@ -304,11 +318,16 @@ class TrainingLoop:
         if not self.ranks.is_first:  # the sums are those of all ranks
             self.progress.sums = dict.fromkeys(self.progress.sums, 0.0)
         self._microbatches.number = max(self._microbatches.number, state["microbatches"])
-        self.method.load_state_dict(state["method"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        if self._average is not None:
-            self._average.load_state_dict(state["average"])
-        self.fabric._precision.load_state_dict(state["precision"])
+        where = str(self.folder.path)
+        try:
+            self.method.load_state_dict(state["method"])
+            self._optimizer.load_state_dict(state["optimizer"])
+            if self._average is not None:
+                self._average.load_state_dict(state["average"])
+            self.fabric._precision.load_state_dict(state["precision"])
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+            raise refused(where, (str(error).splitlines() or [type(error).__name__])[-1].strip()) from error
+        check_weights(self.method, where=where)
 
     def _save_if_due(self) -> None:
         steps, minutes = self.config.checkpoint_steps, self.config.checkpoint_minutes

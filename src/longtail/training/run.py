@@ -20,6 +20,7 @@ from longtail.heads import HEADS
 from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.build import Parts, build_run, open_data, workers_for
 from longtail.training.callback import Callback
+from longtail.training.check_state import check_state
 from longtail.training.checkpoint import check_fits, load_checkpoint
 from longtail.training.frozen_head import FrozenHead, fit_frozen_head, scored_images
 from longtail.training.keep_better import KeepBetter
@@ -94,6 +95,7 @@ def train(
     state = None
     if resume and folder.has_checkpoint:
         state, remark = load_checkpoint(folder.path)
+        check_state(state, where=str(folder.path))
         if remark:
             say(remark)
     elif first and not (resume and folder.path.exists()):
@@ -125,8 +127,13 @@ def train(
     if state is not None:
         check_settings(state["config"], settings)
         check_fits(state, classes=list(parts.data.classes), settings=settings, where=str(folder.path))
+        before, now = state["config"]["optim"]["lr"], parts.config.optim.lr
+        if before != now:
+            say(f"the learning rate changes from {before:g} to {now:g}")
         if first:
             folder.log(f"resumed: {shlex.join(sys.argv)}")
+            if before != now:
+                folder.write_config(settings)
     elif first:
         folder.write_config(settings)
     fabric.barrier()

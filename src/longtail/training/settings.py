@@ -21,9 +21,13 @@ Settings = dict[str, Any]
 # Environment variables with our prefix that are not settings.
 _OTHER_VARIABLES = {"LONGTAIL_CACHE", "LONGTAIL_DATA", "LONGTAIL_KERNELS"}
 
-# What a resumed run may change: where and how fast it runs, not what comes out.
+# What a resumed run may change: where and how fast it runs, not what comes out; and the learning rate, with which a
+# run that diverged goes on from its last sound checkpoint.
 FREE_ON_RESUME = frozenset(
-    {"root", "workers", "devices", "max_time", "eval_every", "checkpoint_minutes", "checkpoint_steps", "loggers"}
+    {
+        *("root", "workers", "devices", "max_time", "eval_every", "checkpoint_minutes", "checkpoint_steps", "loggers"),
+        "optim.lr",
+    }
 )
 
 

@@ -17,8 +17,9 @@ from longtail.data import LongTailData
 from longtail.training.build import Parts, batch_size_for, build_run
 from longtail.training.callback import Callback
 from longtail.training.launch import launch
-from longtail.training.loop import Progress, TrainingLoop
+from longtail.training.loop import TrainingLoop
 from longtail.training.predict_logits import predict_logits
+from longtail.training.progress import Progress
 from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.write import RunFolder
 

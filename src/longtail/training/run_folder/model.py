@@ -1,7 +1,8 @@
 """`model/`: a trained model that can be used anywhere: weights as safetensors, the rest as JSON.
 
 `config.json` has what it takes to build the network again and to show it images: architecture, method,
-classes and their training images, the size and normalisation of the images, versions.
+classes and their training images, the size and normalisation of the images, versions; the SHA-256 of the weights,
+and its own. Both are checked before the model is used.
 """
 
 import json
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load as unpack
 from safetensors.torch import save as pack
 from torch import nn
 
@@ -22,8 +23,9 @@ from longtail.data import LongTailData
 from longtail.data.preprocessing import Preprocessing
 from longtail.training.build_method import build_method
 from longtail.training.run_config import RunConfig, build_config
+from longtail.training.run_folder.read import FORMAT, read_description
+from longtail.training.seal import digest_of, seal_object
 
-FORMAT = 1
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 
@@ -45,8 +47,9 @@ def save_model(
     """Write `folder`; `config` is resolved, so that the model is the same after defaults change."""
     folder.mkdir(exist_ok=True)
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in model.state_dict().items()}
+    packed = pack(weights)
     with whole_file(folder / WEIGHTS) as out:
-        out.write(pack(weights))
+        out.write(packed)
     description = {
         "format": FORMAT,
         "longtail": __version__,
@@ -57,16 +60,18 @@ def save_model(
         "classes": list(data.classes),
         "class_counts": list(data.class_counts),
         "preprocessing": asdict(preprocessing),
+        "weights": digest_of(packed),
     }
-    text = json.dumps(description, indent=1, ensure_ascii=False)
+    text = json.dumps(seal_object(description), indent=1, ensure_ascii=False)
     write_text(folder / CONFIG, text + "\n")
 
 
 def load_model(folder: Path) -> SavedModel:
-    """Read what `save_model` wrote."""
+    """Read what `save_model` wrote, and prove that it is that."""
     try:
-        description = json.loads((folder / CONFIG).read_text(encoding="utf-8", errors="surrogateescape"))
-        weights = load_file(folder / WEIGHTS)
+        packed = (folder / WEIGHTS).read_bytes()
+        description = read_description(folder)
+        weights = unpack(packed)
     except FileNotFoundError as error:
         raise DataError(
             f"{error.filename or folder} does not exist",
@@ -74,10 +79,12 @@ def load_model(folder: Path) -> SavedModel:
             f"let it finish: longtail train --resume {shlex.quote(str(folder.parent))}",
             code="no-model",
         ) from error
-    except (json.JSONDecodeError, SafetensorError) as error:
-        raise DataError(f"{folder} is broken: {str(error).splitlines()[0]}", code="broken-model") from error
-    if not isinstance(description, dict) or description.get("format") != FORMAT:
-        raise DataError(f"{folder / CONFIG} must have format {FORMAT}", "another version wrote it", code="other-format")
+    except (SafetensorError, OSError) as error:
+        raise _broken(folder / WEIGHTS, str(error).splitlines()[0]) from error
+    if digest_of(packed) != description["weights"]:
+        raise _broken(folder / WEIGHTS, "its bytes do not have the digest that config.json names")
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise _broken(folder / WEIGHTS, "some of its weights are not finite numbers")
     seen: dict[str, Any] = description["preprocessing"]
     preprocessing = Preprocessing(**seen | {"mean": tuple(seen["mean"]), "std": tuple(seen["std"])})
     architecture = description["model"]
@@ -103,4 +110,14 @@ def load_model(folder: Path) -> SavedModel:
         preprocessing,
         architecture["in_channels"],
         description,
+    )
+
+
+def _broken(file: Path, reason: str) -> DataError:
+    return DataError(
+        f"{file} is broken: {reason}",
+        "its predictions could not be trusted",
+        "copy it again from where the run was made, or train the run anew",
+        code="broken-model",
+        paths=[str(file)],
     )

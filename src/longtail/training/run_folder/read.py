@@ -11,13 +11,21 @@ from longtail._errors import DataError, counted
 from longtail.class_counts import ClassCounts
 from longtail.data.folder import missing
 from longtail.evaluation.predictions import Predictions, read_predictions
+from longtail.training.seal import object_is_sound
 from longtail.training.settings import read_config
 
-FORMAT = 1
+FORMAT = 2
 PREDICTIONS = {"test": "predictions.csv", "val": "model/val_predictions.csv"}
 
 # What `config.json` of a model must have; what stands inside each is checked where it is used.
-_KEYS: dict[str, type] = {"model": dict, "method": dict, "classes": list, "class_counts": list, "preprocessing": dict}
+_KEYS: dict[str, type] = {
+    "model": dict,
+    "method": dict,
+    "classes": list,
+    "class_counts": list,
+    "preprocessing": dict,
+    "weights": str,
+}
 
 
 @dataclass(frozen=True)
@@ -99,13 +107,10 @@ def read_description(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     try:
         description = json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise DataError(
-            f"{file} is broken: {error}",
-            "without it the weights cannot be used",
-            "copy it again from where the run was made",
-            code="broken-model",
-        ) from error
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, RecursionError) as error:
+        raise _broken(file, str(error)) from error
     if not isinstance(description, dict) or "longtail" not in description:
         raise DataError(
             f"{file} is not of longtail",
@@ -124,13 +129,20 @@ def read_description(folder: Path) -> dict[str, Any]:
     wrong = [key for key, kind in _KEYS.items() if not isinstance(description.get(key), kind)]
     if wrong or len(description["classes"]) != len(description["class_counts"]):
         part = wrong[0] if wrong else "class_counts"
-        raise DataError(
-            f"{file} is broken: {part} is {'missing or no ' + _KEYS[part].__name__ if wrong else 'of another length'}",
-            "without it the weights cannot be used",
-            "copy it again from where the run was made",
-            code="broken-model",
-        )
+        raise _broken(file, f"{part} is {'missing or no ' + _KEYS[part].__name__ if wrong else 'of another length'}")
+    if not object_is_sound(description):
+        raise _broken(file, "its content does not have the digest that was written with it")
     return description
+
+
+def _broken(file: Path, reason: str) -> DataError:
+    return DataError(
+        f"{file} is broken: {reason}",
+        "without it the weights cannot be used",
+        "copy it again from where the run was made",
+        code="broken-model",
+        paths=[str(file)],
+    )
 
 
 def _unfinished(path: Path, name: str) -> DataError:
