@@ -79,6 +79,12 @@ def build_run(config: RunConfig, data: LongTailData | None = None, *, device: to
             "its loss compares the images of a whole batch",
             "use a smaller --batch-size instead",
         )
+    if config.optim.sam_classes == "tail" and not (method.microbatches and len(method.samplers) == 1):
+        raise UsageError(
+            f"optim.sam_classes must be all for {config.method['name']}, got tail",
+            "its images cannot be taken by themselves: a step compares them, or pairs those of two samplers",
+            "leave optim.sam_classes out",
+        )
     try:
         if config.planned_epochs:
             method.plan(config.planned_epochs)

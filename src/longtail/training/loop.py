@@ -29,6 +29,7 @@ from longtail.data.splits import SplitName
 from longtail.data.views import Batch
 from longtail.methods import Method, MethodOutput
 from longtail.nn import frozen_statistics
+from longtail.training.ascend_on_tail import ascend_on_tail, tail_classes
 from longtail.training.build import Parts, batch_size_for, evaluation_loader
 from longtail.training.callback import Callback, Row
 from longtail.training.check_state import check_position, check_weights, refused
@@ -86,6 +87,7 @@ class TrainingLoop:
             allowed=self.method.microbatches,
         )
         self._batches = StepBatches(parts, self.ranks, self._say)
+        self._tail = tail_classes(self.method.class_counts)
         optimizer = build_optimizer(self.method, self.config.optim)
         self._module, self._optimizer = fabric.setup(self.method, optimizer)
         self._average = build_average(self.method.model, self.config.optim.ema)
@@ -170,14 +172,35 @@ class TrainingLoop:
     def _gradients(self, batches: tuple[Batch, ...]) -> dict[str, float]:
         """Leave the gradients of a step in the weights; SAM's are those at the end of its ascent."""
         found = self._backward(batches)
-        if self.config.optim.sam is not None and self._all_finite(found["loss"]):
-            with ascended(self._optimizer, self.config.optim.sam), frozen_statistics(self.method.model):
-                self._optimizer.zero_grad()
-                self._backward(batches)
+        radius = self.config.optim.sam
+        if radius is None or not self._all_finite(found["loss"]):
+            return found
+        if self.config.optim.sam_classes == "tail":
+            ascend_on_tail(
+                self._optimizer,
+                self.method.model,
+                batches[0],
+                tail=self._tail,
+                radius=radius,
+                backward=lambda batch, factor: self._backward((batch,), factor=factor, synchronize=False),
+                ranks=self.ranks,
+            )
+            return found
+        with ascended(self._optimizer, radius), frozen_statistics(self.method.model):
+            self._optimizer.zero_grad()
+            self._backward(batches)
         return found
 
-    def _backward(self, batches: tuple[Batch, ...]) -> dict[str, float]:
-        """The gradient of the batches, one micro-batch after another; means of the loss and its parts, and hits."""
+    def _backward(
+        self, batches: tuple[Batch, ...], *, factor: float = 1.0, synchronize: bool = True
+    ) -> dict[str, float]:
+        """The gradient of the batches, one micro-batch after another; means of the loss and its parts, and hits.
+
+        Args:
+            batches: one of each sampler.
+            factor: multiplies the gradient.
+            synchronize: whether it is averaged over the ranks.
+        """
         reseed(self.config.seed, _FORWARD, self.progress.epoch, self.progress.batch, self.ranks.rank)
         images = len(batches[0].target)
         found: dict[str, float] = {"loss": 0.0, "correct": 0.0}
@@ -185,9 +208,9 @@ class TrainingLoop:
         for number, cut in enumerate(cuts, start=1):
             target = cut[0].target
             share = len(target) / images
-            with self.fabric.no_backward_sync(self._module, enabled=number < len(cuts)):
+            with self.fabric.no_backward_sync(self._module, enabled=number < len(cuts) or not synchronize):
                 output: MethodOutput = self._module(*cut)
-                self.fabric.backward(output.loss * share)
+                self.fabric.backward(output.loss * share * factor)
             means = {"loss": output.loss, **{f"part/{name}": part for name, part in output.parts.items()}}
             for name, value in means.items():
                 found[name] = found.get(name, 0.0) + float(value.detach()) * share

@@ -64,6 +64,8 @@ class OptimConfig:
         accumulate: micro-batches of a batch, worked through one after another to save memory.
         ema: decay of a moving average of the weights, which is then evaluated and deployed; None for no average.
         sam: radius of SAM's ascent step (Foret et al., 2021); None for plain steps.
+        sam_classes: all, or tail for an ascent on images of rare classes alone (ImbSAM, Zhou et al., 2023): those of
+            100 training images or fewer.
     """
 
     name: Literal["sgd", "adamw"] = "sgd"
@@ -76,9 +78,16 @@ class OptimConfig:
     accumulate: Count = 1
     ema: Decay | None = None
     sam: Positive | None = None
+    sam_classes: Literal["all", "tail"] = "all"
 
     def __post_init__(self) -> None:
         check_ranges(self, "optim.")
+        if self.sam_classes != "all" and self.sam is None:
+            raise UsageError(
+                f"optim.sam_classes must be all without optim.sam, got {self.sam_classes}",
+                "it says whose ascent step SAM takes",
+                "give a radius too, such as --set optim.sam=0.05",
+            )
 
 
 @dataclass(frozen=True)
