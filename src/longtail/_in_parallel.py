@@ -18,6 +18,7 @@ Result = TypeVar("Result")
 def in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """`map(function, items)`, in order, on as many threads as torch has, each with one of torch's.
 
+    The caller has one of torch's threads as well until the end, so that making an item does not wait for others either.
     Few items are taken ahead, so they may be large. Modes of torch that belong to a thread, such as
     `torch.no_grad()`, are to be set by the function.
 
@@ -27,6 +28,7 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> It
     """
     threads = torch.get_num_threads()
     waiting: deque[Future[Result]] = deque()
+    torch.set_num_threads(1)
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             try:
@@ -40,4 +42,4 @@ def in_parallel(function: Callable[[Item], Result], items: Iterable[Item]) -> It
                 for future in waiting:
                     future.cancel()
     finally:
-        torch.set_num_threads(threads)  # for threads that start later, which would get one
+        torch.set_num_threads(threads)

@@ -134,7 +134,7 @@ def _out_of_fold(
         inside = torch.from_numpy(np.flatnonzero((fold != number) & (fold != -2)))
         outside = torch.from_numpy(np.flatnonzero(fold == number))
         if not len(outside):
-            return logits[outside]
+            return np.empty((0, num_classes), np.float32)
         counts = torch.bincount(target[inside], minlength=num_classes).tolist()
         classifier = HEADS[name](counts, **settings).fit(features[inside], target[inside])
         with torch.no_grad():

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from longtail._errors import UsageError
+from longtail._in_parallel import in_parallel
 from longtail.data import LongTailData
 from longtail.data.embedding_cache import EmbeddingCache
 from longtail.data.images import ImageDataset
@@ -103,11 +104,10 @@ def time_embedding(
 def _seconds_to_read(images: ImageDataset, preprocessing: Preprocessing) -> float:
     """Seconds to read one image: large photographs take longer to decode than to embed."""
     some = images.select(np.linspace(0, len(images) - 1, min(_READ, len(images))).astype(np.int64))
-    took, start = [], time.perf_counter()
-    for _ in eval_loader(some, preprocessing, batch_size=1):
-        took.append(time.perf_counter() - start)
-        start = time.perf_counter()
-    return float(np.median(took))  # the first one also loads the decoders
+    ends = [
+        time.perf_counter() for _ in in_parallel(lambda batch: batch, eval_loader(some, preprocessing, batch_size=1))
+    ]
+    return float(np.median(np.diff(ends))) if len(ends) > 1 else 0.001  # the first one also loads the decoders
 
 
 def choose_size(
