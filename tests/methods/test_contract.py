@@ -46,7 +46,7 @@ def network(name: str) -> nn.Module:
 
 def method(name: str, seed: int = 0, model: nn.Module | None = None, **settings: Any) -> Method:
     torch.manual_seed(5)  # networks of finished runs are the same whatever the seed
-    networks = {need: network(name).eval().requires_grad_(False) for need in METHODS[name].needs}
+    networks: dict[str, Any] = {need: network(name).eval().requires_grad_(False) for need in METHODS[name].needs}
     torch.manual_seed(seed)
     return METHODS[name](model or network(name), COUNTS, **networks, **settings)
 

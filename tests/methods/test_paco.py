@@ -43,8 +43,9 @@ def test_the_loss_is_that_of_the_paper_s_equations(filled: int) -> None:
     for i, y in enumerate(TARGET):
         contrasts = [(q[j], TARGET[j]) for j in range(4) if j != i]
         contrasts += [(queue.keys[j], queue.labels[j]) for j in range(filled)]
-        total = sum(PRIORS[c] * logits[i, c].exp() for c in range(3))
-        total = total + gamma * sum((q[i] @ other / t).exp() for other, _ in contrasts)
+        total = (PRIORS * logits[i].exp()).sum()
+        for other, _ in contrasts:
+            total = total + gamma * (q[i] @ other / t).exp()
         positives = [other for other, label in contrasts if label == y]
         one = beta * (PRIORS[y] * logits[i, y].exp() / total).log()
         for other in positives:

@@ -48,7 +48,7 @@ def gist_logits(features: Tensor, weight: Tensor, displacements: Tensor, scale: 
     """
     shifts = torch.cat([torch.zeros_like(displacements[:1]), displacements])
     places = F.normalize(weight[:, None] + shifts, dim=2).flatten(0, 1)
-    cosines = F.linear(F.normalize(features), places).unflatten(1, (len(weight), len(shifts)))
+    cosines = F.linear(F.normalize(features), places).view(len(features), len(weight), len(shifts))
     return scale * cosines.amax(2)
 
 
