@@ -53,6 +53,7 @@ bench: $(STAMP)  ## measure speed and memory; appends to benchmarks/speed/result
 	$(BIN)/python -m benchmarks.speed.plot_norm_layer
 	$(BIN)/python -m benchmarks.speed.data_pipeline
 	$(BIN)/python -m benchmarks.speed.train_step
+	$(BIN)/python -m benchmarks.speed.methods
 	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.speed.resnet_step
 
 clean:  ## remove the environment and caches
