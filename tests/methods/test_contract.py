@@ -37,7 +37,7 @@ each_method = pytest.mark.parametrize("name", METHODS)
 # A method that takes no convolutional network.
 NETWORKS = {"lift": "test_vit"}
 # Methods that mix images within the batch of a rank: two ranks equal one process once the batch is mixed.
-MIXES = {"glmc", "unimix"}
+MIXES = {"glmc", "mislas", "unimix"}
 
 
 def network(name: str) -> nn.Module:

@@ -16,29 +16,7 @@ from torch import Tensor, nn
 from longtail.heads._solve import minimise
 from longtail.heads.base import HEADS, Head
 from longtail.heads.linear import LinearHead
-
-
-class AlignedClassifier(nn.Module):
-    """The corrected layer.
-
-    Args:
-        linear: from features (B, D) to z (B, K).
-    """
-
-    def __init__(self, linear: nn.Linear) -> None:
-        super().__init__()
-        self.linear = linear
-        self.gate = nn.Linear(linear.in_features, 1)
-        nn.init.zeros_(self.gate.weight)
-        nn.init.zeros_(self.gate.bias)
-        self.scale = nn.Parameter(torch.zeros(linear.out_features))
-        self.offset = nn.Parameter(torch.zeros(linear.out_features))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Features (B, D) to logits (B, K)."""
-        logits, gate = self.linear(features), self.gate(features).sigmoid()
-        corrected: Tensor = (1 + gate * self.scale) * logits + gate * self.offset
-        return corrected
+from longtail.nn.aligned_classifier import AlignedClassifier
 
 
 @HEADS.register("disalign")

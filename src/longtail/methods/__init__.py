@@ -6,6 +6,7 @@ from longtail.methods.base import METHODS, EpochData, Method, MethodOutput, sum_
 from longtail.methods.bbn import BBN
 from longtail.methods.compound_bn import CompoundBN
 from longtail.methods.decoupled import Decoupled
+from longtail.methods.disalign import DisAlign
 from longtail.methods.dive import DiVE
 from longtail.methods.dro_lt import DROLT
 from longtail.methods.erm import ERM
@@ -16,10 +17,15 @@ from longtail.methods.glmc import GLMC
 from longtail.methods.ib import IB
 from longtail.methods.lade import LADE
 from longtail.methods.lift import LIFT
+from longtail.methods.los import LOS
+from longtail.methods.lws import LWS
+from longtail.methods.mislas import MiSLAS
 from longtail.methods.paco import PaCo
 from longtail.methods.ride import RIDE
 from longtail.methods.ssd import SSD
+from longtail.methods.tau_norm import TauNorm
 from longtail.methods.unimix import UniMix
+from longtail.methods.weight_balancing import WeightBalancing
 
 __all__ = [
     "ACE",
@@ -30,6 +36,8 @@ __all__ = [
     "IB",
     "LADE",
     "LIFT",
+    "LOS",
+    "LWS",
     "METHODS",
     "RIDE",
     "SSD",
@@ -37,13 +45,17 @@ __all__ = [
     "CompoundBN",
     "Decoupled",
     "DiVE",
+    "DisAlign",
     "EpochData",
     "Experts",
     "FineTune",
     "GistNet",
     "Method",
     "MethodOutput",
+    "MiSLAS",
     "PaCo",
+    "TauNorm",
     "UniMix",
+    "WeightBalancing",
     "sum_parts",
 ]

@@ -63,6 +63,12 @@ def make_cosine(model: nn.Module, scale: float | None) -> None:
         device=like.device,
         dtype=like.dtype,
     )
+    replace_classifier(model, new)
+
+
+def replace_classifier(model: nn.Module, new: nn.Module) -> None:
+    """Put `new` in the place of the model's classifier."""
+    old = cast("HeadedModel", model).get_classifier()
     for path, module in list(model.named_modules()):
         if module is old:
             model.set_submodule(path, new)
