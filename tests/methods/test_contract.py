@@ -407,7 +407,8 @@ class OneLayer(nn.Module):
         # The names are those of timm's ResNets, by which methods find stages.
         self.conv1, self.bn1, self.act1, self.maxpool = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Identity()
         self.layer1, self.layer2 = nn.Sequential(nn.Identity()), nn.Sequential(nn.Identity())
-        self.layer3, self.layer4 = nn.Sequential(nn.Identity()), nn.Sequential(nn.Conv2d(8, 8, 1))
+        block = nn.Sequential(nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU())
+        self.layer3, self.layer4 = nn.Sequential(nn.Identity()), nn.Sequential(block)
         self.global_pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.fc = nn.Linear(8, len(COUNTS))
 

@@ -20,6 +20,8 @@ from longtail.methods.lift import LIFT
 from longtail.methods.los import LOS
 from longtail.methods.lws import LWS
 from longtail.methods.mislas import MiSLAS
+from longtail.methods.mode_norm import ModeNorm
+from longtail.methods.nbn import NBN
 from longtail.methods.paco import PaCo
 from longtail.methods.ride import RIDE
 from longtail.methods.ssd import SSD
@@ -39,6 +41,7 @@ __all__ = [
     "LOS",
     "LWS",
     "METHODS",
+    "NBN",
     "RIDE",
     "SSD",
     "Batch",
@@ -53,6 +56,7 @@ __all__ = [
     "Method",
     "MethodOutput",
     "MiSLAS",
+    "ModeNorm",
     "PaCo",
     "TauNorm",
     "UniMix",
