@@ -33,8 +33,8 @@ def test_it_is_the_equation_and_the_lengths_of_the_vectors_mean_nothing() -> Non
     expected = 1.7 * weight[:, None, None] * normalised + 1.7 * bias[:, None, None]
     torch.testing.assert_close(norm(X), expected)
     with torch.no_grad():
-        norm.weight *= 5
-        norm.bias *= 0.1
+        norm.weight.mul_(5)
+        norm.bias.mul_(0.1)
     torch.testing.assert_close(norm(X), expected)
 
 

@@ -67,14 +67,14 @@ class ExpertEnsemble(BranchedModel):
         expert = nn.Sequential(*blocks[-stages:], pool)
         self.experts = nn.ModuleList([expert, *(copy.deepcopy(expert) for _ in range(experts - 1))])
         sizes, like = (classifier.in_features, classifier.out_features), classifier.weight
-        options = {"device": like.device, "dtype": like.dtype}
         if scale is None:
             bias = classifier.bias is not None
-            self.classifier = ExpertHeads(
-                [classifier, *(nn.Linear(*sizes, bias=bias, **options) for _ in range(experts - 1))]
-            )
+            others = [nn.Linear(*sizes, bias=bias, device=like.device, dtype=like.dtype) for _ in range(experts - 1)]
+            self.classifier = ExpertHeads([classifier, *others])
         else:
-            self.classifier = ExpertHeads(CosineClassifier(*sizes, scale=scale, **options) for _ in range(experts))
+            self.classifier = ExpertHeads(
+                CosineClassifier(*sizes, scale=scale, device=like.device, dtype=like.dtype) for _ in range(experts)
+            )
 
     def forward_features(self, x: Tensor) -> Tensor:
         """Images to the features of all experts, (B, k D)."""

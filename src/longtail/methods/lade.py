@@ -46,7 +46,8 @@ def density_ratio_regularizer(logits: Tensor, target: Tensor, priors: Tensor, *,
     sums = torch.stack([(own * logits).sum(0), own.sum(0), (shifted - largest).exp().sum(0)])
     of_class, images, exponentials = sum_over_ranks(sums)
     ratio = largest + exponentials.log() - images.sum().log()
-    return (priors * (ratio + penalty * ratio**2 - of_class / images.clamp_min(1))).sum()
+    total: Tensor = (priors * (ratio + penalty * ratio**2 - of_class / images.clamp_min(1))).sum()
+    return total
 
 
 @METHODS.register("lade")

@@ -65,7 +65,7 @@ def last_norms(model: nn.Module) -> list[nn.Module]:
     Args:
         model: one that `split_stages` knows.
     """
-    found = []
+    found: list[nn.Module] = []
     for block in split_stages(model).stages[-1]:
         norms = [
             module

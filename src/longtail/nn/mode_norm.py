@@ -120,8 +120,10 @@ class ModeNorm2d(nn.BatchNorm2d):
         self.running_var.lerp_(sample.to(self.running_var), share.to(self.running_var))
 
     def extra_repr(self) -> str:
-        """Batch norm's, and the modes."""
-        return f"{super().extra_repr()}, modes={self.modes}"
+        """The sizes and the settings."""
+        return (
+            f"{self.num_features}, modes={self.modes}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}"
+        )
 
 
 def convert_mode_norm(model: nn.Module, modes: int = 2, *, select: Select | None = None) -> nn.Module:

@@ -106,8 +106,9 @@ def convert_normalized_batch_norm(model: nn.Module, *, select: Select | None = N
         assert isinstance(old.running_var, Tensor)
         assert isinstance(old.num_batches_tracked, Tensor)
         like = old.running_mean
-        options = {"device": like.device, "dtype": like.dtype}
-        new = NormalizedBatchNorm2d(old.num_features, eps=old.eps, momentum=old.momentum, **options)
+        new = NormalizedBatchNorm2d(
+            old.num_features, eps=old.eps, momentum=old.momentum, device=like.device, dtype=like.dtype
+        )
         with torch.no_grad():
             new.running_mean.copy_(old.running_mean)
             new.running_var.copy_(old.running_var)
