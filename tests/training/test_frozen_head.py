@@ -211,3 +211,11 @@ def test_settled_settings_are_not_planned_again(folder: Path) -> None:
     data = open_dataset(folder, val_fraction=0, check=True)
     planned = plan_run(config, data, Budget(None, 0.0), device=torch.device("cpu"), callback=Callback())
     assert dataclasses.replace(planned, model=config.model) == config
+
+
+def test_mirrored_images_teach_the_head_and_its_own_config_repeats_it(folder: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    run = train_run(build_config(settings(folder, mirror_features=True)), out=tmp_path / "a", callback=listener)
+    assert "mirrored" in listener.embedded
+    again = longtail.train(config=run.path / "config.yaml", out=tmp_path / "b", show=False)
+    assert predictions(again.path) == predictions(run.path)

@@ -217,6 +217,7 @@ def _resolved(
         model=replace(config.model, pretrained=weights is not None if pretrained is None else pretrained),
         batch_size=batch_size_for(config, data.train),
         val_fraction=fraction,
+        mirror_features=bool(config.mirror_features),
         image_size=preprocessing.size,
         flip=preprocessing.flip,
         augment=preprocessing.augment,

@@ -33,6 +33,7 @@ def embed_images(
     cache: EmbeddingCache | None = None,
     device: torch.device | str = "cpu",
     workers: int = 0,
+    mirrored: bool = False,
     progress: Progress | None = None,
 ) -> Tensor:
     """The features of every image in the view of the evaluation, (N, D) on the CPU.
@@ -44,6 +45,7 @@ def embed_images(
         cache: rows found there are not computed again, and new ones are added.
         device: where to compute.
         workers: processes that decode.
+        mirrored: whether images are mirrored; the cache must be one of mirrored images.
         progress: is told how many are done, of how many.
     """
     infer = fused_copy(net, device)
@@ -59,7 +61,9 @@ def embed_images(
     done = len(images) - len(missing)
     part = images.select(missing)
     loader = eval_loader(part, preprocessing, batch_size=BATCH, workers=workers) if missing else ()
-    for indices, features in embed_batches(infer.stage_features, loader, device):
+    for indices, features in embed_batches(
+        lambda seen: infer.stage_features(seen.flip(-1) if mirrored else seen), loader, device
+    ):
         places = [missing[i] for i in indices]
         rows[places] = features
         waiting += places

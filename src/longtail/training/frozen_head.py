@@ -9,6 +9,7 @@ predictions of the cross-validation stand in for one, so that all images train t
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ SIZES = (32, 64, 96, 128, 160, 192, 224)
 # Up to this side, a smaller size may be better: it is tried.
 SMALL = 96
 # Shares of the time: for embedding at the chosen size, and for the cross-validation.
-_EMBED_SHARE, _CHOOSE_SHARE = 0.7, 0.2
+EMBED_SHARE, _CHOOSE_SHARE = 0.7, 0.2
 # Cross-validation looks at no more images than this, the same number of each large class.
 _MOST_TO_CHOOSE = 6000
 _FOLDS = 4
@@ -70,7 +71,7 @@ def affordable_size(seconds_an_image: Callable[[int], float], images: int, *, se
         images: to be embedded, each once.
         seconds: of the whole run.
     """
-    fitting = [size for size in SIZES if images * seconds_an_image(size) <= _EMBED_SHARE * seconds]
+    fitting = [size for size in SIZES if images * seconds_an_image(size) <= EMBED_SHARE * seconds]
     return max(fitting, default=SIZES[0])
 
 
@@ -145,7 +146,7 @@ def choose_size(
             cache=cache,
             device=device,
             workers=workers,
-            progress=lambda done, total, what=what: progress(what, done, total),  # type: ignore[misc] # bound now
+            progress=partial(progress, what),
         )
         standard = (features - features.mean(0)) / features.std(0, correction=0).clamp_min(1e-6)
         most = _most_images(counts)
@@ -166,6 +167,7 @@ def fit_frozen_head(
     weights: PretrainedWeights | None,
     head: dict[str, Any],
     *,
+    mirror: bool,
     seed: int,
     seconds: float | None,
     workers: int,
@@ -181,6 +183,7 @@ def fit_frozen_head(
         preprocessing: how the network sees them.
         weights: that the backbone has, for the key of the cache; None keeps nothing.
         head: `name` and settings; a knob that is not set is chosen by cross-validation.
+        mirror: whether the head learns from mirrored images as well; the cross-validation does not.
         seed: of the folds.
         seconds: of the whole run, of which the cross-validation takes a share.
         workers: processes that decode.
@@ -189,20 +192,27 @@ def fit_frozen_head(
         progress: is told what is done, how far, of how much.
     """
     name, settings = head["name"], {key: value for key, value in head.items() if key != "name"}
-    cache = embedding_cache(weights, preprocessing, data.in_channels, net) if weights else None
-    features = embed_images(
-        net,
-        data.train,
-        preprocessing,
-        cache=cache,
-        device=device,
-        workers=workers,
-        progress=lambda done, total: progress("embedding", done, total),
-    )
-    if cache is not None:
-        cache.trim()
-        if cache.problem:
-            say(cache.problem)
+    views = []
+    for mirrored in (False, True) if mirror else (False,):
+        cache = embedding_cache(weights, preprocessing, data.in_channels, net, mirrored=mirrored) if weights else None
+        what = "mirrored" if mirrored else "embedding"
+        views.append(
+            embed_images(
+                net,
+                data.train,
+                preprocessing,
+                cache=cache,
+                device=device,
+                workers=workers,
+                mirrored=mirrored,
+                progress=partial(progress, what),
+            )
+        )
+        if cache is not None:
+            cache.trim()
+            if cache.problem:
+                say(cache.problem)
+    features = views[0]
     target = torch.from_numpy(data.train.targets)
     net.cpu().standardise(features)
     standard = (features - net.centre) / net.spread
@@ -218,8 +228,12 @@ def fit_frozen_head(
             seed=seed,
             seconds=None if seconds is None else _CHOOSE_SHARE * seconds,
             most_images=_most_images(counts),
-            progress=lambda done, total: progress("choosing the head", done, total),
+            progress=partial(progress, "choosing the head"),
         )
+        if mirror:
+            net.standardise(torch.cat(views))
+            standard = (torch.cat(views) - net.centre) / net.spread
+            counts, target = [2 * count for count in counts], torch.cat([target, target])
         net.classifier = HEADS[name](counts, **choice.settings).fit(standard, target)
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(str(error.args[0] if error.args else error), "", "`longtail list heads` shows all") from error
@@ -236,12 +250,17 @@ def fit_frozen_head(
 
 
 def embedding_cache(
-    weights: PretrainedWeights, preprocessing: Preprocessing, in_channels: int, net: StageFeatureNet
+    weights: PretrainedWeights,
+    preprocessing: Preprocessing,
+    in_channels: int,
+    net: StageFeatureNet,
+    *,
+    mirrored: bool = False,
 ) -> EmbeddingCache:
     """The cache of what this network makes of images seen this way."""
     return EmbeddingCache(
         {
-            "format": 1,
+            "format": 2,
             "weights": weights.digest,
             "model": weights.model,
             "features": net.num_features,
@@ -250,6 +269,7 @@ def embedding_cache(
             "mean": preprocessing.mean,
             "std": preprocessing.std,
             "view": repr(preprocessing.evaluation()),
+            "mirrored": mirrored,
             "torch": torch.__version__,
         }
     )

@@ -26,7 +26,7 @@ from longtail.training.build import (
 from longtail.training.build_method import build_method, find_method
 from longtail.training.callback import Callback
 from longtail.training.duration import format_duration
-from longtail.training.frozen_head import SIZES, SMALL, affordable_size, choose_size, time_embedding
+from longtail.training.frozen_head import EMBED_SHARE, SIZES, SMALL, affordable_size, choose_size, time_embedding
 from longtail.training.loggers import check_loggers
 from longtail.training.recipes import find_recipe
 from longtail.training.run_config import OptimConfig, RunConfig
@@ -203,7 +203,12 @@ def _plan_head(
     fraction = config.val_fraction
     if epochs and fraction is None and not len(data.val):
         fraction = _HELD_OUT
-    return replace(config, image_size=size, epochs=epochs, val_fraction=fraction)
+    mirror = config.mirror_features
+    if mirror is None:
+        flips = preprocessing_for(replace(config, image_size=size), data, weights).flip
+        twice = (images + len(data.train)) * cost(size)
+        mirror = not epochs and flips and size == SIZES[-1] and twice <= EMBED_SHARE * _PLANNED * budget.left
+    return replace(config, image_size=size, epochs=epochs, val_fraction=fraction, mirror_features=mirror)
 
 
 def _probe(config: RunConfig, data: LongTailData, weights: PretrainedWeights | None = None) -> StageFeatureNet:

@@ -215,6 +215,7 @@ def _fit_head(parts: Parts, budget: Budget, fabric: Fabric, callback: Callback) 
             parts.preprocessing,
             parts.weights,
             dict(parts.config.head),
+            mirror=bool(parts.config.mirror_features) and not parts.config.planned_epochs,
             seed=parts.config.seed,
             seconds=budget.seconds,
             workers=workers_for(parts.config, parts.data.train),

@@ -103,6 +103,8 @@ class RunConfig:
         model: the backbone.
         head: the classifier to fit on the features of the frozen backbone before anything else, such as
             {name: linear}; None for none. See `longtail list heads`.
+        mirror_features: whether the head also learns from mirrored images, where it is not fine-tuned. Auto does if
+            images may be mirrored and the time allows.
         optim: the optimiser.
         time: how long the whole run may take, such as 90s, 10m or 1h; size, head and epochs are planned for it.
             Auto follows quality.
@@ -135,6 +137,7 @@ class RunConfig:
     method: Mapping[str, Any] = field(default_factory=lambda: {"name": "erm"})
     model: ModelConfig = field(default_factory=ModelConfig)
     head: Mapping[str, Any] | None = None
+    mirror_features: Auto | bool = None
     optim: OptimConfig = field(default_factory=OptimConfig)
     time: Positive | Auto = None
     quality: Quality = "good"

@@ -62,7 +62,7 @@ def build_report(folder: Path) -> Report:
         evaluation=_evaluate(run, predictions.logits, predictions),
         title=folder.resolve().name,
         summary=_summary(settings),
-        selection="weights of the last epoch" + (", averaged" if settings.get("optim", {}).get("ema") else ""),
+        selection=_selection(settings),
         posthoc=_posthoc(run, predictions),
         shifted=_shifted(run, predictions),
         records=diagnostics.records,
@@ -147,12 +147,25 @@ def _environment(file: Path) -> dict[str, str]:
 
 def _summary(settings: Mapping[str, Any]) -> str:
     """The run in words."""
-    method, model = settings.get("method", {}), settings.get("model", {})
+    method, model, head = settings.get("method", {}), settings.get("model", {}), settings.get("head")
+    if head and not settings.get("epochs"):
+        return (
+            f"{head.get('name')} head on frozen features of {model.get('name')} at {settings.get('image_size')} px, "
+            f"{settings.get('data')}, seed {settings.get('seed')}"
+        )
     loss = f" ({method['loss']})" if "loss" in method else ""
     return (
         f"{method.get('name', 'unknown method')}{loss} on {settings.get('data')}, {model.get('name')}, "
         f"{settings.get('epochs')} epochs, seed {settings.get('seed')}"
     )
+
+
+def _selection(settings: Mapping[str, Any]) -> str:
+    """Which weights were evaluated, and by which rule."""
+    if settings.get("head"):
+        tuned = settings.get("epochs")
+        return "the better of frozen and fine-tuned on validation" if tuned else "head of all training images"
+    return "weights of the last epoch" + (", averaged" if settings.get("optim", {}).get("ema") else "")
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
