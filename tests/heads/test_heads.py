@@ -9,7 +9,7 @@ from sklearn.neighbors import NearestCentroid
 from torch import nn
 
 from longtail.heads import ClassMeansHead, CRTHead, LinearHead, LWSHead, MaxNormHead, TauNormHead
-from longtail.heads.disalign import AlignedClassifier
+from longtail.nn.aligned_classifier import AlignedClassifier
 from tests.heads.test_contract import clusters
 
 COUNTS = [40, 20, 8]

@@ -124,7 +124,8 @@ def _shape(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
     kind = METHODS[name]
     try:
-        built = kind(create_model("resnet8", 3), [3, 2, 1], **settings, **dict.fromkeys(kind.needs))
+        arguments: dict[str, Any] = settings | dict.fromkeys(kind.needs)
+        built = kind(create_model("resnet8", 3), [3, 2, 1], **arguments)
         stages, views, samplers = len(built.stages), list(built.views), list(built.samplers)
     except ValueError:  # one that takes no convolutional network has one stage and one view, and says so if not
         stages, views, samplers = len(kind.stages), ["weak"], ["instance"]

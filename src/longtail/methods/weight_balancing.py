@@ -53,8 +53,8 @@ class WeightBalancing(Method):
         >>> from longtail.models import create_model
         >>> method = WeightBalancing(create_model("resnet8", 3), [500, 50, 5])
         >>> method.set_progress(0.9)
-        >>> float(method.model.classifier.weight.norm(dim=1).max()) <= 0.5 + 1e-6
-        True
+        >>> method.samplers
+        ('instance',)
     """
 
     class_weights: Tensor
