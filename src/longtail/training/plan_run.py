@@ -37,7 +37,8 @@ MINUTES = {"fast": 1.0, "good": 3.0, "best": 15.0}
 _FEWEST_EPOCHS, _MOST_EPOCHS = 3, 10
 # The share of the training images that judges fine-tuning, where there is no validation split.
 _HELD_OUT = 0.2
-# The share of the time for trying smaller sizes of small images.
+# Smaller sizes that are tried for small images, and the share of the time for it.
+_SMALLER = (128, 64, 32)
 _SIZES_SHARE = 0.3
 # A step of training costs about as much as so many of inference.
 _TRAINING_COST = 3.5
@@ -178,7 +179,7 @@ def _plan_head(
             f"{format_duration(images * cost(size) + _OVERHEAD)}"
         )
     if config.image_size is None and embed and weights is not None and side <= SMALL:
-        smaller = [other for other in (size // 2, size // 4, size // 8) if other >= max(32, side)]
+        smaller = [other for other in _SMALLER if side <= other < size]
         spent = len(data.train) * sum(cost(other) for other in smaller)
         if smaller and spent < _SIZES_SHARE * budget.left:
             size = choose_size(
