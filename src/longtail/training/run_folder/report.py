@@ -98,6 +98,8 @@ def model_prior(method: Mapping[str, Any]) -> Literal["train", "uniform"] | None
     """The class prior that the logits of a method, by its resolved settings, answer for; None where it is not known."""
     if method.get("sampler") != "instance" or method.get("loss_settings", {}).get("strength", 1.0) != 1.0:
         return None
+    if method.get("reweight_from") is not None or method.get("mixing") not in (None, "mixup", "cutmix"):
+        return None  # labels count otherwise than they come
     return _PRIORS.get(method.get("loss", ""))
 
 
