@@ -63,3 +63,24 @@ print(len(os.listdir("/proc/self/task")) - before)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "0"
+
+
+def test_libraries_in_a_folder_with_blanks_are_found_and_none_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    installed = tmp_path / "my own  tools" / "libgomp.so.1"
+    installed.parent.mkdir()
+    for file in (installed, tmp_path / "libgomp.so.1", tmp_path / "tools" / "libgomp.so.1"):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    columns = "7f00-7f01 r-xp 00000000 08:01 123                        "
+    found = (
+        installed,
+        "libgomp.so.1",
+        "tools/libgomp.so.1",
+        "[heap]",
+        f"{tmp_path / 'gone' / 'libgomp.so.1'} (deleted)",
+    )
+    maps = "\n".join([*(f"{columns}{path}" for path in found), "7f02-7f03 rw-p 00000000 00:00 0", ""])
+    assert library.loaded_libraries(maps) == {installed}

@@ -81,12 +81,23 @@ def _builds() -> list[str]:
     return [build for build, wants in (("avx512", "AVX512"), ("avx2", "AVX")) if capability.startswith(wants)]
 
 
+def loaded_libraries(maps: str) -> set[Path]:
+    """The shared libraries that `/proc/self/maps` lists, by their absolute paths.
+
+    Five columns stand before a path, which may hold blanks itself. A relative path would be looked for in the current
+    folder, or wherever the linker searches: it is left out, as is a file that is gone.
+    """
+    columns = (line.split(maxsplit=5) for line in maps.split("\n"))
+    paths = {Path(parts[5].rstrip()) for parts in columns if len(parts) == 6}
+    return {path for path in paths if path.is_absolute() and ".so" in path.name and path.is_file()}
+
+
 def _thread_runtime() -> ctypes.CDLL | None:
     """The OpenMP runtime whose threads torch uses: a second one would fight it for the cores. None: one thread."""
     maps = Path("/proc/self/maps")
     if not maps.exists():
         return None
-    loaded = {Path(line.split()[-1]) for line in maps.read_text().splitlines() if "omp" in line and ".so" in line}
+    loaded = loaded_libraries(maps.read_text(encoding="utf-8", errors="surrogateescape"))
     runtimes = [path for path in loaded if path.name.startswith(("libgomp", "libomp", "libiomp"))]
     torchs_own = Path(torch.__file__).parent / "lib"
     for path in sorted(runtimes, key=lambda path: (path.parent != torchs_own, str(path))):
