@@ -76,3 +76,11 @@ def test_a_debian_package_is_unpacked(tmp_path: Path) -> None:
     assert everything(tmp_path / "out") == {"usr/share/datasets/x.gz"}
     with pytest.raises(SourceError, match="is not a Debian package"):
         extract_deb(data, tmp_path / "out")
+
+
+@pytest.mark.parametrize("size", ["-60", "x", "", "1e3"])
+def test_a_member_of_an_absurd_size_is_refused_and_does_not_loop(tmp_path: Path, size: str) -> None:
+    header = f"{'control':<16}{'0':<12}{'0':<6}{'0':<6}{'644':<8}{size:<10}`\n"
+    (tmp_path / "a.deb").write_bytes(b"!<arch>\n" + header.encode("ascii") * 2)
+    with pytest.raises(SourceError, match="a member has the size"):
+        extract_deb(tmp_path / "a.deb", tmp_path / "out")

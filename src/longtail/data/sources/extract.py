@@ -52,10 +52,16 @@ def _ar_members(file: IO[bytes]) -> Iterator[tuple[str, int]]:
     if file.read(8) != b"!<arch>\n":
         return
     while len(header := file.read(60)) == 60:
-        size = int(header[48:58])
-        start = file.tell()
+        size, start = _ar_size(header[48:58]), file.tell()
         yield header[:16].decode("ascii", "replace").strip().rstrip("/"), size
         file.seek(start + size + size % 2)
+
+
+def _ar_size(field: bytes) -> int:
+    """The size in a header; one below 0 would lead back to the same header for ever."""
+    if not field.strip().isdigit():
+        raise SourceError(f"the package is not a complete archive: a member has the size {field!r}")
+    return int(field)
 
 
 def _refuse_escape(name: str, archive: Path | IO[bytes]) -> None:
