@@ -66,6 +66,14 @@ def write_text(file: Path, text: str, *, errors: str = "surrogateescape") -> Non
         out.write(text)
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each flushed to disk: a file in a folder that is lost is lost too."""
+    new = [place for place in (folder, *folder.parents) if not place.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in reversed(new):
+        _sync_folder(place.parent)
+
+
 def _sync_folder(folder: Path) -> None:
     """Flush the rename itself to disk, where the system can."""
     if os.name == "posix":

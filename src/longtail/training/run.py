@@ -1,5 +1,6 @@
 """A run from settings to a finished folder."""
 
+import contextlib
 import shlex
 import sys
 import time
@@ -32,6 +33,7 @@ from longtail.training.run_config import RunConfig
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.model import save_model
 from longtail.training.run_folder.read import open_run
+from longtail.training.run_folder.run_lock import run_lock
 from longtail.training.run_folder.write import RunFolder, next_folder, write_results
 from longtail.training.settings import check_settings
 from longtail.training.stop_request import TIME_IS_UP, MemoryFullError, StoppedError
@@ -83,6 +85,18 @@ def train(
         callback: is told what happens.
         started: when the time of the run began, by the monotonic clock; now if None.
     """
+    with contextlib.ExitStack() as held:
+        return _train(config, out, resume, callback, started, held)
+
+
+def _train(
+    config: RunConfig,
+    out: Path | None,
+    resume: bool,
+    callback: Callback | None,
+    started: float | None,
+    held: contextlib.ExitStack,
+) -> Run:
     budget = budget_of(config, time.monotonic() if started is None else started)
     check_loggers(config.loggers)
     fabric = launch(config)
@@ -92,13 +106,15 @@ def train(
     say = callback.say if first else lambda _: None
     if config.deterministic:
         torch.use_deterministic_algorithms(True)
-    state = None
+    state, exists = None, resume and folder.path.is_dir()
+    if first and exists:
+        held.enter_context(run_lock(folder.path))
     if resume and folder.has_checkpoint:
         state, remark = load_checkpoint(folder.path)
         check_state(state, where=str(folder.path))
         if remark:
             say(remark)
-    elif first and not (resume and folder.path.exists()):
+    elif first and not exists:
         folder.check_unused()
     data = open_data(config)
     if first:
@@ -116,8 +132,10 @@ def train(
     ):
         say(line)
     if state is None and first:
-        if not resume or not folder.path.exists():
+        if not exists:
             folder.create()
+            held.enter_context(run_lock(folder.path))
+            folder.check_unused()
         folder.write_config(config.as_dict())
         folder.write_environment(command=shlex.join(sys.argv), device=str(fabric.device))
         folder.write_split(parts.data)

@@ -11,6 +11,7 @@ from longtail._errors import DataError, counted
 from longtail.class_counts import ClassCounts
 from longtail.data.folder import missing
 from longtail.evaluation.predictions import Predictions, read_predictions
+from longtail.training.run_folder.run_lock import lock_holder
 from longtail.training.seal import object_is_sound
 from longtail.training.settings import read_config
 
@@ -146,10 +147,11 @@ def _broken(file: Path, reason: str) -> DataError:
 
 
 def _unfinished(path: Path, name: str) -> DataError:
+    holder = lock_holder(path)
     return DataError(
         f"{path} is not finished: it has no {name}",
-        "a run has a model and predictions when it came to its end",
-        f"let it finish: longtail train --resume {shlex.quote(str(path))}",
-        code="not-finished",
+        f"it is live: {holder} trains in it" if holder else "a run has a model and predictions when it came to its end",
+        "wait until it has finished" if holder else f"let it finish: longtail train --resume {shlex.quote(str(path))}",
+        code="live" if holder else "not-finished",
         paths=[str(path)],
     )

@@ -14,8 +14,8 @@
 | model/diagnostics.json | what else the report shows: diagnostics of the method, surest mistakes, data problems |
 | report.html | the report |
 
-Until the run is over there are also `previous.ckpt`, the checkpoint before the last, and a `microbatches.N` of each
-rank N that ran out of memory.
+Until the run is over there are also `.lock`, which says who trains in it, `previous.ckpt`, the checkpoint before the
+last, and a `microbatches.N` of each rank N that ran out of memory.
 """
 
 import csv
@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from longtail import __version__
 from longtail._errors import DataError, UsageError
-from longtail._files import write_text
+from longtail._files import make_folder, write_text
 from longtail.data import LongTailData
 from longtail.data.images import FileImages, ImageDataset
 from longtail.evaluation import write_predictions
@@ -46,6 +46,7 @@ from longtail.training.microbatches import remove_notes
 from longtail.training.run_folder.diagnostics import Diagnostics, worst_errors, write_diagnostics
 from longtail.training.run_folder.read import PREDICTIONS
 from longtail.training.run_folder.report import write_report
+from longtail.training.run_folder.run_lock import NAME as LOCK
 
 Logits = NDArray[np.float32]
 
@@ -74,7 +75,8 @@ class RunFolder:
 
     def check_unused(self) -> None:
         """Refuse a folder that has something in it."""
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        inside = self.path.iterdir() if self.path.is_dir() else ()
+        if self.path.exists() and (not self.path.is_dir() or any(entry.name != LOCK for entry in inside)):
             raise UsageError(
                 f"{self.path} already exists and is not empty",
                 "a run does not write over another",
@@ -85,7 +87,7 @@ class RunFolder:
         """Make the folder; refuse one that has something in it."""
         self.check_unused()
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         except OSError as error:
             raise DataError(f"cannot make the folder {self.path}: {error.strerror}", code="cannot-write") from error
 
