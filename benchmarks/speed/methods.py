@@ -75,6 +75,7 @@ def build_training(name: str, network: str, folder: Path) -> TrainingLoop:
         "epochs": EPOCHS,
         "workers": 0,
         "precision": "32",
+        "optim": {"lr": 1e-4},  # nothing is to be learned from random images, nor to diverge
     }
     parts = build_run(build_config(settings | {"method": {"name": "erm"}}), random_data())
     config = replace(parts.config, method={"name": name})
