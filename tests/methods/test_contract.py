@@ -25,6 +25,7 @@ from longtail.methods._norms import StatisticsLayer
 from longtail.methods.base import HeadedModel
 from longtail.models import create_model
 from longtail.nn import CompoundBatchNorm
+from longtail.training.microbatches import cut_microbatches
 
 COUNTS = [40, 10, 2]
 TARGET = torch.tensor([0, 0, 0, 1, 1, 2])
@@ -444,6 +445,28 @@ def test_a_compiled_model_takes_the_same_step(name: str) -> None:
         torch.testing.assert_close(parameter.grad, other.grad, rtol=1e-3, atol=1e-3, msg=key)
     for key, value in eager.state_dict().items():
         torch.testing.assert_close(compiled.state_dict()[key], value, rtol=1e-4, atol=1e-4, msg=key)
+
+
+@each_method
+@pytest.mark.parametrize("progress", [0.0, 0.4, 0.9])
+def test_micro_batches_have_the_gradient_of_the_batch(name: str, progress: float) -> None:
+    """Batch norms apart, which see a micro-batch at a time; a method that allows no micro-batches gets none."""
+    trained = method(name)
+    trained.set_progress(progress)
+    for module in trained.modules():
+        if isinstance(module, StatisticsLayer):
+            module.eval()
+    torch.manual_seed(1)
+    prepared = trained.prepare(*batches(trained))
+    found = []
+    for number in (1, 3 if trained.microbatches else 1):
+        trained.zero_grad()
+        for micro in cut_microbatches(prepared, number):
+            (trained(*micro).loss * len(micro[0].target) / len(prepared[0].target)).backward()
+        found.append({key: p.grad for key, p in trainable(trained).items() if p.grad is not None})
+    assert found[0].keys() == found[1].keys()
+    for key, gradient in found[0].items():
+        torch.testing.assert_close(found[1][key], gradient, rtol=1e-3, atol=1e-5, msg=key)
 
 
 def train_in_every_stage(name: str, rank: int | None = None) -> dict[str, Tensor]:
