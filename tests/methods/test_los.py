@@ -37,15 +37,15 @@ def test_both_stages_are_torch_s_cross_entropy_with_their_smoothing() -> None:
         torch.testing.assert_close(method(BATCH).loss, F.cross_entropy(logits, TARGET, label_smoothing=smoothing))
 
 
-def test_without_smoothing_and_reset_the_second_stage_goes_on_with_cross_entropy() -> None:
-    method = build(label_smoothing=0.0, reset_classifier=False).eval()
+def test_without_smoothing_the_second_stage_goes_on_with_cross_entropy() -> None:
+    method = build(label_smoothing=0.0).eval()
     first = method(BATCH).loss
     method.set_progress(0.9)
     torch.testing.assert_close(method(BATCH).loss, first)
 
 
-def test_the_second_stage_starts_one_new_classifier() -> None:
-    method = build()
+def test_the_second_stage_starts_one_new_classifier_if_asked() -> None:
+    method = build(reset_classifier=True)
     old = method.model.get_parameter("classifier.weight").detach().clone()
     method.set_progress(0.9)
     new = method.model.get_parameter("classifier.weight").detach().clone()

@@ -3,10 +3,12 @@
     L = -Σ_k q_k log softmax(W h + b)_k,    q = (1 - ε) onehot(y) + ε / K
 
 with the features h of an image, its label y and K classes. Until `classifier_from` ε = 0 and everything learns. Then
-the features are fixed, a new classifier learns from images as they come, and ε is near 1: the logits stay small, and
+the features are fixed, the classifier learns on from images as they come, and ε is near 1: the logits stay small, and
 their means nearly equal over the classes, which balances the classifier without knowing the class sizes.
 
-The paper does not say whether the classifier starts anew: ours does, unless `reset_classifier` is false.
+The paper does not say whether the classifier starts anew. Ours goes on, since so small a learning rate takes a new one
+nowhere in a short second stage: on 60 training images held out of digits-lt:100 it has 22 % balanced accuracy, where
+going on keeps the 74 % of stage 1 (one seed, 120 epochs). With thousands of steps, `reset_classifier` may serve.
 
 Reference: Sun et al., "Rethinking Classifier Re-Training in Long-Tailed Recognition: Label Over-Smooth Can Balance",
 ICLR 2025; ε, and the learning rate of 5e-4 for 20 epochs, are the paper's for CIFAR-100-LT.
@@ -60,7 +62,7 @@ class LOS(Method):
         classifier_from: float = 0.9,
         classifier_lr_scale: float = 0.05,
         norm_policy: NormPolicy = "frozen",
-        reset_classifier: bool = True,
+        reset_classifier: bool = False,
         seed: int = 0,
         view: str = "strong",
     ) -> None:
