@@ -33,7 +33,8 @@ from longtail.models import create_model
 from longtail.training import Callback, build_config
 from longtail.training.build import build_run
 from longtail.training.build_method import build_method
-from longtail.training.loop import Progress, TrainingLoop
+from longtail.training.loop import TrainingLoop
+from longtail.training.progress import Progress
 from longtail.training.run_folder.write import RunFolder
 
 BATCH, SIZE, EPOCHS, NETWORK = 64, 32, 20, "resnet20"
