@@ -33,3 +33,21 @@ def test_an_epoch_is_one_line_with_the_groups(capsys: pytest.CaptureFixture[str]
     screen.start(epochs=2, steps=1, epoch=0)
     screen.epoch({"epoch": 1, "train/loss": 1.5, "val/accuracy": 0.5, "val/balanced": 0.4, "val/accuracy_few": None})
     assert "epoch 1/2  loss 1.500  val: all 50.0% balanced 40.0%" in capsys.readouterr().err
+
+
+def test_a_terminal_shows_a_word_until_a_bar_does(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with TrainingScreen() as screen:
+        screen.wait("looking at [birds]")
+        screen.progress("embedding", 3, 10)
+        screen.progress("embedding", 10, 10)
+    said = capsys.readouterr().err
+    assert said.index("looking at [birds]") < said.index("embedding") < said.index("working")
+
+
+def test_off_a_terminal_waiting_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with TrainingScreen() as screen:
+        screen.wait("looking at birds")
+    assert capsys.readouterr().err == ""

@@ -243,8 +243,8 @@ def fit_frozen_head(
         net.temperature.fill_(temperature)
         choice = replace(choice, logits=choice.logits / np.float32(temperature))
     say(
-        f"head: {name} on {features.shape[1]:,} frozen features, balanced accuracy {choice.balanced:.1%} "
-        f"in {_FOLDS}-fold cross-validation ({format_duration(choice.seconds)})"
+        f"head     {name}: {choice.balanced:.1%} balanced accuracy in {_FOLDS}-fold cross-validation "
+        f"({format_duration(choice.seconds)})"
     )
     return FrozenHead({"name": name, **choice.settings}, choice, features)
 

@@ -66,7 +66,7 @@ class TrainingScreen(Callback):
         self._bar.update(self._task, completed=done, total=total, epoch=what, shown=f"{done:,} of {total:,}")
         if done == total:
             self._bar.stop()
-            self.wait("")
+            self.wait("working")
 
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """Show the bar."""
@@ -119,7 +119,7 @@ class TrainingScreen(Callback):
     def finish(self) -> None:
         """Remove the bar."""
         self._bar.stop()
-        self.wait("")
+        self.wait("working")
 
     def __enter__(self) -> Self:
         return self
