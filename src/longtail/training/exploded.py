@@ -21,8 +21,8 @@ def exploded(module: nn.Module) -> str | None:
 
     Buffers need only be finite: a variance may be large.
     """
-    for name, tensor in module.named_parameters():
-        largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0
+    for name, weight in module.named_parameters():
+        largest = float(weight.detach().abs().max()) if weight.numel() else 0.0
         if not largest <= LARGEST:  # NaN too
             return f"the weights explode: {name} reaches {largest:.3g}"
     for name, tensor in module.named_buffers():

@@ -20,8 +20,8 @@ def test_a_model_keeps_how_it_saw_images_also_if_it_is_older_than_a_choice(tmp_p
     folder = run.path / "model"
     saved = load_model(folder).preprocessing
     assert (saved.augment, saved.flip, saved.crop_scale) == ("weak", True, 0.08)
-    for name in ("augment", "crop_scale"):
-        edit_description(folder, lambda content, name=name: content["preprocessing"].pop(name))
+    edit_description(folder, lambda content: content["preprocessing"].pop("augment"))
+    edit_description(folder, lambda content: content["preprocessing"].pop("crop_scale"))
     old = load_model(folder).preprocessing
     assert (old.augment, old.crop_scale) == ("strong", 0.08)
     assert (old.size, old.mean, old.evaluation()) == (saved.size, saved.mean, saved.evaluation())
