@@ -1,18 +1,22 @@
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import spawn
+from torch.nn.parallel import DistributedDataParallel
 
 from longtail._errors import UsageError
 from longtail.class_counts import ClassCounts
 from longtail.data.views import Batch
 from longtail.evaluation import read_metrics
 from longtail.training import train
-from longtail.training.ascend_on_tail import ascend_on_tail, tail_classes
+from longtail.training.ascend_on_tail import ascend_on_tail, select_images, tail_classes
 from longtail.training.ranks import Ranks
 from tests.support.tiny_runs import config
 
@@ -65,6 +69,55 @@ def test_the_gradient_is_the_head_s_here_and_the_tail_s_at_the_end_of_its_ascent
     found, expected = gradient(torch.tensor(target), TAIL, 0.3)
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+class TwoRanks:
+    """What `ascend_on_tail` asks of the ranks of a run."""
+
+    size = 2
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        total = tensor.clone()
+        dist.all_reduce(total)
+        return total
+
+
+def ascend(target: Tensor, rank: int | None = None) -> list[Tensor]:
+    """The gradient of all images, or of every second one on each of two ranks."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 5), nn.Tanh(), nn.Linear(5, 3))
+    batch = Batch((torch.randn(len(target), 3, 2, 2),), target, torch.arange(len(target)))
+    if rank is not None:
+        batch = select_images(batch, torch.arange(len(target)) % 2 == rank)
+    wrapped: nn.Module = model if rank is None else DistributedDataParallel(model)
+
+    def backward(batch: Batch, factor: float) -> None:
+        with wrapped.no_sync() if isinstance(wrapped, DistributedDataParallel) else nullcontext():
+            (factor * F.cross_entropy(wrapped(batch.views[0]), batch.target)).backward()
+
+    F.cross_entropy(wrapped(batch.views[0]), batch.target).backward()
+    ranks = ALONE if rank is None else cast("Ranks", TwoRanks())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    ascend_on_tail(optimizer, model, batch, tail=TAIL, radius=0.3, backward=backward, ranks=ranks)
+    return [w.grad for w in model.parameters() if w.grad is not None]
+
+
+# The first rank has no image of the tail: it must not keep the other one waiting.
+UNEVEN = torch.tensor([0, 1, 0, 2, 0, 2, 0, 1])
+
+
+def run_rank(rank: int, folder: str) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=2)
+    torch.save(ascend(UNEVEN, rank), f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_ranks_have_the_gradient_of_one_process_even_if_one_has_no_tail(tmp_path: Path) -> None:
+    spawn(run_rank, (str(tmp_path),), nprocs=2)
+    alone = ascend(UNEVEN)
+    for rank in (0, 1):
+        for found, expected in zip(torch.load(tmp_path / f"{rank}.pt", weights_only=True), alone, strict=True):
+            torch.testing.assert_close(found, expected)
 
 
 def test_the_tail_has_a_hundred_images_a_class_or_fewer_or_else_is_the_rarer_half() -> None:

@@ -76,6 +76,8 @@ def ascend_on_tail(
         optimizer.zero_grad()
         if images >= 2:
             backward(select_images(batch, chosen), images / len(chosen))
+        elif ranks.size > 1:  # DDP may talk to the other ranks in a forward pass, so all have one
+            backward(select_images(batch, torch.arange(len(chosen), device=chosen.device) < 2), 0.0)
         for p in parameters:
             p.grad = ranks.sum(torch.zeros_like(p) if p.grad is None else p.grad) / ranks.size
         return [p.grad for p in parameters if p.grad is not None]
