@@ -18,6 +18,7 @@ def train(
     *,
     out: str | PathLike[str] | None = None,
     resume: str | PathLike[str] | None = None,
+    accept_data_changes: bool = False,
     config: str | PathLike[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     budget: Literal["paper", "quick"] = "paper",
@@ -31,6 +32,7 @@ def train(
         **flags: settings by their short names: `longtail.training.TrainFlags`.
         out: the run's folder; the first free `runs/NAME-N` if None.
         resume: a run to resume, or "auto" for the one in `out` where there is one.
+        accept_data_changes: resume although images changed: old ones stay in their split, new ones are trained on.
         config: a YAML file of settings, such as the config.yaml of a run.
         settings: any others, nested: `{"optim": {"momentum": 0.8}}`.
         budget: "quick" keeps a twentieth of the recipe's epochs.
@@ -54,6 +56,8 @@ def train(
         budget=budget,
     )
     if not show:
-        return train_run(chosen, out=folder, resume=resumes, callback=Callback())
+        return train_run(
+            chosen, out=folder, resume=resumes, callback=Callback(), accept_data_changes=accept_data_changes
+        )
     with TrainingScreen() as screen:
-        return train_run(chosen, out=folder, resume=resumes, callback=screen)
+        return train_run(chosen, out=folder, resume=resumes, callback=screen, accept_data_changes=accept_data_changes)

@@ -46,6 +46,7 @@ def train(
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
     budget: Literal["paper", "quick"] = "paper",
+    accept_data_changes: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     **flags: Unpack[TrainFlags],
 ) -> int:
@@ -59,6 +60,7 @@ def train(
         config: A YAML file of settings, such as the config.yaml of a run.
         set_: Any setting, as key=value: --set optim.momentum=0.8 --set method.components=2
         budget: quick keeps a twentieth of the recipe's epochs.
+        accept_data_changes: Resume although images changed: old ones stay in their split, new ones are trained on.
         dry_run: Check everything, print the resolved settings, and stop.
     """
     started = time.monotonic()
@@ -82,7 +84,14 @@ def train(
         screen.wait(f"looking at {settings.data}")  # torch takes seconds to start
         from longtail.training import train as run_training
 
-        run = run_training(settings, out=folder, resume=resumes, callback=screen, started=started)
+        run = run_training(
+            settings,
+            out=folder,
+            resume=resumes,
+            callback=screen,
+            started=started,
+            accept_data_changes=accept_data_changes,
+        )
     if screen.is_first_rank:
         print("\n".join(summary(run)))
     return 0

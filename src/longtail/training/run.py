@@ -15,6 +15,7 @@ import torch
 from lightning_fabric import Fabric
 
 from longtail._errors import LongtailError, UsageError
+from longtail.data.images import FileImages
 from longtail.data.open_dataset import hold_out_validation
 from longtail.evaluation import Evaluation, evaluate
 from longtail.heads import HEADS
@@ -30,6 +31,14 @@ from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
 from longtail.training.plan_run import Budget, budget_of, describe_run, plan_run
 from longtail.training.run_config import RunConfig
+from longtail.training.run_folder.data_record import (
+    data_changes,
+    data_record,
+    keep_sides,
+    read_record,
+    refuse_changes,
+    write_record,
+)
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.model import save_model
 from longtail.training.run_folder.read import open_run
@@ -75,6 +84,7 @@ def train(
     resume: bool = False,
     callback: Callback | None = None,
     started: float | None = None,
+    accept_data_changes: bool = False,
 ) -> Run:
     """Check, train, evaluate, report.
 
@@ -84,9 +94,10 @@ def train(
         resume: whether to go on from the checkpoint in `out`; without one the run starts.
         callback: is told what happens.
         started: when the time of the run began, by the monotonic clock; now if None.
+        accept_data_changes: resume although images changed: old ones stay on their side, new ones are trained on.
     """
     with contextlib.ExitStack() as held:
-        return _train(config, out, resume, callback, started, held)
+        return _train(config, out, resume, callback, started, held, accept=accept_data_changes)
 
 
 def _train(
@@ -96,6 +107,8 @@ def _train(
     callback: Callback | None,
     started: float | None,
     held: contextlib.ExitStack,
+    *,
+    accept: bool,
 ) -> Run:
     budget = budget_of(config, time.monotonic() if started is None else started)
     check_loggers(config.loggers)
@@ -123,6 +136,16 @@ def _train(
     everything, drawn = data, config.head is not None and bool(config.val_fraction) and not len(data.val)
     if drawn:
         data = hold_out_validation(data, config.val_fraction or 0.0, config.seed)
+    record = data_record(data)
+    old = read_record(folder.path, files=isinstance(data.train, FileImages)) if state is not None else None
+    if old is not None and (changes := data_changes(old, record)):
+        if not accept:
+            refuse_changes(config.data, folder.path, changes)
+        data = keep_sides(data, old)
+        undrawn = {key: image._replace(split="train") if image.split == "val" else image for key, image in old.items()}
+        everything, record = keep_sides(everything, undrawn) if drawn else data, data_record(data)
+        for line in changes:
+            say(f"accepted: {line}")
     parts = build_run(config, data, device=fabric.device)
     problems = [problem.message for problem in data.problems]
     for line in (
@@ -138,7 +161,7 @@ def _train(
             folder.check_unused()
         folder.write_config(config.as_dict())
         folder.write_environment(command=shlex.join(sys.argv), device=str(fabric.device))
-        folder.write_split(parts.data)
+        write_record(folder.path, record)
         folder.log(f"started: {shlex.join(sys.argv)}")
     parts, head = _fit_head(parts, budget, fabric, callback)
     settings = parts.config.as_dict()
@@ -152,6 +175,8 @@ def _train(
             folder.log(f"resumed: {shlex.join(sys.argv)}")
             if before != now:
                 folder.write_config(settings)
+            if accept:
+                write_record(folder.path, record)
     elif first:
         folder.write_config(settings)
     fabric.barrier()

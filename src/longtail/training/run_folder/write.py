@@ -4,7 +4,7 @@
 |---|---|
 | config.yaml | the resolved settings; `longtail train --config` repeats the run with them |
 | env.json | versions, hardware and the command |
-| split.csv | which image is in which split, with its class |
+| split.csv | every image: split, path, class, size in bytes, SHA-256 |
 | log.txt | the messages of the run, with the time |
 | metrics.csv | a line an epoch |
 | last.ckpt | the state to resume from |
@@ -99,18 +99,6 @@ class RunFolder:
     def write_environment(self, *, command: str, device: str) -> None:
         """Write env.json."""
         write_text(self.path / "env.json", json.dumps(environment(command=command, device=device), indent=1) + "\n")
-
-    def write_split(self, data: LongTailData) -> None:
-        """Write split.csv: the split, the class and the path (or index) of every image."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("split", "path", "label"))
-        for split, images in (("train", data.train), ("val", data.val), ("test", data.test)):
-            labels = images.targets.tolist()
-            writer.writerows(
-                (split, path, data.classes[k]) for path, k in zip(image_names(images), labels, strict=True)
-            )
-        write_text(self.path / "split.csv", text.getvalue())
 
     def write_metrics(self, rows: Sequence[Row]) -> None:
         """Write metrics.csv anew."""
