@@ -32,8 +32,8 @@ def test_a_run_trains_and_says_what_it_found(
     listed = json.loads(capsys.readouterr().out)
     assert [row["name"] for row in listed] == ["runs/digits-lt-1", "runs/digits-lt-2"]
     assert "finished" in listed[0]["about"]
-    assert run(["train", "--resume", "runs/digits-lt-1", "--lr", "0.5"]) == 2
-    assert "a resumed run cannot change optim" in capsys.readouterr().err
+    assert run(["train", "--resume", "runs/digits-lt-1", "--set", "optim.momentum=0.5"]) == 2
+    assert "a resumed run cannot change optim.momentum" in capsys.readouterr().err
 
 
 # What a row of the ablation settles by itself: the weight of the split path's loss, and whether its passes update.

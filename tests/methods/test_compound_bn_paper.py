@@ -7,18 +7,19 @@ import pytest
 import torch
 from torch import nn
 
+from longtail.data.views import Batch
 from longtail.methods import CompoundBN
 from longtail.nn import CompoundBatchNorm
 from tests.reference.compound_batch_norm import PaperNorm, dual_path_loss
-from tests.support.small_network import COUNTS, TARGET, Images, network
+from tests.support.small_network import COUNTS, TARGET, as_batch, network
 
 CLASS_SETS = [0, 0, 1, 1]  # runs of their serial numbers
 
 
-def small_images(dtype: torch.dtype) -> Images:
+def small_images(dtype: torch.dtype) -> Batch:
     generator = torch.Generator().manual_seed(1)
     views = tuple(torch.randn(len(TARGET), 3, 8, 8, generator=generator).to(dtype) for _ in range(2))
-    return Images(views, TARGET)
+    return as_batch(views, TARGET)
 
 
 def as_the_paper_has_it(model: nn.Module, order: Any, lamda: float) -> nn.Module:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from longtail.methods import CompoundBN
 from longtail.methods.compound_bn import ROWS
 from longtail.nn import READINGS, CompoundBatchNorm, Reading, class_groups, convert_batch_norm
-from tests.support.small_network import COUNTS, TARGET, Images, images, network, norms
+from tests.support.small_network import COUNTS, TARGET, as_batch, images, network, norms
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_it_trains_a_timm_model() -> None:
     trained = CompoundBN(timm.create_model("resnet10t", num_classes=len(COUNTS)), COUNTS, components=2)
     generator = torch.Generator().manual_seed(1)
     views = tuple(torch.randn(len(TARGET), 3, 32, 32, generator=generator) for _ in range(2))
-    trained(Images(views, TARGET)).loss.backward()
+    trained(as_batch(views, TARGET)).loss.backward()
     assert all(parameter.grad is not None for parameter in trained.parameters())
 
 

@@ -1,10 +1,11 @@
 """A small network and its batches, for the tests of compound batch norm."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from longtail.data.views import Batch
 from longtail.methods import CompoundBN
 from longtail.models import create_model
 from longtail.nn import CompoundBatchNorm, class_groups
@@ -17,15 +18,14 @@ GROUPS = class_groups(4, 2, "contiguous")[TARGET]
 PLAIN: dict[str, Any] = {"reading": "appendix", "reading_settings": {"statistics": "batch", "min_mass": 2.0}}
 
 
-class Images(NamedTuple):
-    views: tuple[Tensor, ...]
-    target: Tensor
+def as_batch(views: tuple[Tensor, ...], target: Tensor) -> Batch:
+    return Batch(views, target, torch.arange(len(target)))
 
 
-def images(views: int = 1, seed: int = 1) -> Images:
+def images(views: int = 1, seed: int = 1) -> Batch:
     generator = torch.Generator().manual_seed(seed)
     batch = tuple(torch.randn(len(TARGET), 3, 12, 12, generator=generator) for _ in range(views))
-    return Images(batch, TARGET)
+    return as_batch(batch, TARGET)
 
 
 def network() -> nn.Module:

@@ -29,7 +29,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from longtail.data.mixing import cutmix, mixup
+from longtail.data.mixing.base import draw_partners, draw_share
+from longtail.data.mixing.cutmix import cut_and_paste
 from longtail.data.views import Batch
 from longtail.losses import negative_cosine_loss
 from longtail.methods.base import METHODS, HeadedModel, Method, MethodOutput, check_headed, sum_parts
@@ -103,12 +104,17 @@ class GLMC(Method):
         """Mix the first view by mixup and the second by CutMix; the partners' labels and the shares go along."""
         (batch,) = batches
         first, second = self.views_of(batch)
-        # Both draw the share first and then the partners, so one seed gives both the same pairs.
-        seed = int(torch.randint(2**62, ()))
-        whole = mixup(first, batch.target, alpha=1.0, generator=torch.Generator().manual_seed(seed))
-        local = cutmix(second, batch.target, alpha=1.0, generator=torch.Generator().manual_seed(seed))
-        extra = {"partner": whole.target_b, "global_share": whole.weight, "local_share": local.weight}
-        return (batch._replace(views=(whole.images, local.images), extra={**batch.extra, **extra}),)
+        generator = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        partners, share = draw_partners(batch.target, generator), draw_share(1.0, generator)
+        partner = batch.target[partners]
+        whole = torch.lerp(first[partners], first, share)
+        local = cut_and_paste(second, batch.target, second[partners], partner, alpha=1.0, generator=generator)
+        extra = {
+            "partner": partner,
+            "global_share": torch.full_like(local.weight, share),
+            "local_share": local.weight,
+        }
+        return (batch._replace(views=(whole, local.images), extra={**batch.extra, **extra}),)
 
     def forward(self, *batches: Batch) -> MethodOutput:
         """The loss of one batch, as `prepare` leaves it."""
