@@ -72,7 +72,9 @@ def read_record(folder: Path, *, files: bool) -> DataRecord | None:
             rows = csv.DictReader(lines)
             if not set(COLUMNS) <= set(rows.fieldnames or ()):
                 return None
-            images = [ImageRecord(*(row[name] for name in COLUMNS))._replace(size=int(row["size"])) for row in rows]
+            images = [
+                ImageRecord(row["split"], row["path"], row["label"], int(row["size"]), row["digest"]) for row in rows
+            ]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, csv.Error) as error:
