@@ -1,8 +1,9 @@
 """Write a file whole or not at all: to a draft beside it, flushed to disk, then renamed."""
 
+import csv
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, TextIO
@@ -58,6 +59,17 @@ def whole_text_file(file: Path, *, errors: str = "surrogateescape") -> Iterator[
         finally:
             text.flush()
             text.detach()
+
+
+def csv_rows(out: TextIO, rows: Iterable[Sequence[object]]) -> None:
+    """Write rows of a CSV, lines ended by a line feed; a carriage return in a cell is quoted, so that it is read back.
+
+    The standard writer quotes only the characters of its own line end.
+    """
+    plain = csv.writer(out, lineterminator="\n")
+    quoted = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
+        (quoted if any(isinstance(cell, str) and "\r" in cell for cell in row) else plain).writerow(row)
 
 
 def write_text(file: Path, text: str, *, errors: str = "surrogateescape") -> None:

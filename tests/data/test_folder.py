@@ -1,4 +1,5 @@
 import os
+import socket
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 
 from longtail._errors import DataError
 from longtail.data import open_dataset
-from longtail.data.folder import Folder
+from longtail.data.folder import Folder, find_folder
 from longtail.data.open_dataset import take_inventory
 from tests.support.image_folders import write_image, write_image_folders
 
@@ -82,3 +83,15 @@ def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path, monkeypatch: py
     with pytest.raises(DataError, match=r"b cannot be read: Permission denied") as caught:
         take_inventory(tmp_path)
     assert caught.value.code == "not-readable"
+
+
+def test_pipes_and_sockets_are_skipped_and_counted(tmp_path: Path) -> None:
+    for label in ("robin", "wren"):
+        (tmp_path / label).mkdir()
+        (tmp_path / label / "1.png").touch()
+    os.mkfifo(tmp_path / "wren" / "2.png")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "wren" / "3.png"))
+        found = find_folder(tmp_path)
+    assert found.count("train") == 2
+    assert f"left out, no files: 2 pipes, sockets or devices in {tmp_path}" in found.notes

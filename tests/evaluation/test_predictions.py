@@ -120,3 +120,11 @@ def test_a_file_that_was_cut_off_is_refused(tmp_path: Path) -> None:
 def test_paths_must_match_the_logits(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="paths must have one entry for each row of logits, 1 in all, got 2"):
         write_predictions(tmp_path / "p.csv", paths=["a", "b"], target=[0], logits=[[1.0, 0.0]], classes=["a", "b"])
+
+
+def test_carriage_returns_in_names_round_trip(tmp_path: Path) -> None:
+    names, paths = ("a\r", "b\r\nc"), ("x\ry.png", "\r")
+    write_predictions(tmp_path / "p.csv", paths=paths, target=[0, 1], logits=[[1.0, 0.0], [0.0, 1.0]], classes=names)
+    found = read_predictions(tmp_path / "p.csv", names)
+    assert found.paths == paths
+    assert found.target.tolist() == [0, 1]

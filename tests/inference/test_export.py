@@ -164,3 +164,18 @@ def test_a_hub_that_does_not_answer(digits_run: Path, tmp_path: Path) -> None:
     assert why == "the folder itself is complete"
     assert "hf auth login" in fix
     assert longtail.load(tmp_path / "hub").classes
+
+
+def test_an_export_that_is_cut_off_leaves_the_file_that_was_there(
+    digits_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(b"before")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("longtail.inference.hub_folder.shutil.copyfileobj", fail)
+    with pytest.raises(DataError, match="No space left on device"):
+        write_hub_folder(longtail.load(digits_run), tmp_path)
+    assert weights.read_bytes() == b"before"

@@ -11,6 +11,7 @@ high or into one of them. Every folder is listed once, however many questions ar
 import contextlib
 import difflib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -45,8 +46,10 @@ class Folder:
         self.path = path
 
     @cached_property
-    def _listing(self) -> tuple[list[str], list[str]]:
-        folders, images = [], []
+    def _listing(self) -> tuple[list[str], list[str], int]:
+        folders: list[str] = []
+        images: list[str] = []
+        special: list[str] = []
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.name.startswith(".") or entry.name == "__MACOSX":
@@ -54,8 +57,9 @@ class Folder:
                 if entry.is_dir():
                     folders.append(entry.name)
                 elif entry.name.rpartition(".")[2].lower() in IMAGE_ENDINGS:
-                    images.append(entry.name)
-        return sorted(folders), sorted(images)
+                    # A pipe would be waited for; a link that leads nowhere is a broken image.
+                    (special if _is_special(entry) else images).append(entry.name)
+        return sorted(folders), sorted(images), len(special)
 
     @cached_property
     def folders(self) -> dict[str, "Folder"]:
@@ -67,12 +71,24 @@ class Folder:
         """The names of the images in it."""
         return self._listing[1]
 
+    def special_below(self) -> int:
+        """How many pipes, sockets and devices have the names of images, at any depth; they are no images."""
+        inner = (folder for folder in self.folders.values() if not folder.path.is_symlink())
+        return self._listing[2] + sum(folder.special_below() for folder in inner)
+
     def images_below(self) -> Iterator[str]:
         """The images at any depth, relative to this folder, in the order of their names."""
         yield from self.images
         for name, folder in self.folders.items():
             if not folder.path.is_symlink():  # it may lead back up
                 yield from (f"{name}{os.sep}{image}" for image in folder.images_below())
+
+
+def _is_special(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return not stat.S_ISREG(entry.stat().st_mode)
+    except OSError:
+        return False
 
 
 def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool = False) -> Inventory:
@@ -106,6 +122,9 @@ def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool =
             raise _without_classes(folder)
         if split == "train":
             empty = [label for label, images in classes.items() if not images]
+        if special := folder.special_below():
+            kinds = "pipe, socket or device" if special == 1 else "pipes, sockets or devices"
+            notes.append(f"left out, no files: {special:,} {kinds} in {folder.path}")
         if folder.images:
             notes.append(
                 f"left out, in no class folder: {counted(len(folder.images), 'image')} in {folder.path} itself"

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from longtail._files import whole_text_file
+from longtail._files import csv_rows, whole_text_file
 from longtail.evaluation._arrays import Floats, Ints, as_class_names, as_logits, as_target, softmax
 
 COLUMNS = ("path", "target", "prediction", "confidence", "logits")
@@ -61,14 +61,13 @@ def write_predictions(
     packed = values.astype("<f4")
     confidence = softmax(values).max(axis=1)
     with whole_text_file(Path(file)) as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        csv_rows(out, [COLUMNS])
         # The prediction is taken after rounding to float32, so that a reader of the logits finds the same one.
         for path, label, row, predicted, probability in zip(
             paths, labels, packed, packed.argmax(axis=1), confidence, strict=True
         ):
             code = base64.b64encode(row.tobytes()).decode("ascii")
-            writer.writerow((path, names[label], names[predicted], f"{probability:.6f}", code))
+            csv_rows(out, [(path, names[label], names[predicted], f"{probability:.6f}", code)])
 
 
 def read_predictions(file: str | os.PathLike[str], classes: Sequence[str]) -> Predictions:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from longtail._errors import DataError, counted
-from longtail._files import write_text
+from longtail._files import make_folder, whole_file, write_text
 from longtail.evaluation import Estimate, Evaluation, evaluate
 from longtail.inference.exported import Exported
 from longtail.training.run_folder.model import CONFIG, WEIGHTS
@@ -37,10 +37,11 @@ def write_hub_folder(classifier: "Classifier", out: Path) -> Exported:
     """Write weights, config.json and the model card to the folder `out`."""
     source = model_folder(classifier.path)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        make_folder(out)
         for name in (WEIGHTS, CONFIG):
             if (source / name).resolve() != (out / name).resolve():
-                shutil.copyfile(source / name, out / name)
+                with (source / name).open("rb") as original, whole_file(out / name) as copy:
+                    shutil.copyfileobj(original, copy)
     except OSError as error:
         raise DataError(
             f"cannot write {out}: {error.strerror or error}",

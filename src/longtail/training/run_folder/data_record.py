@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longtail._errors import DataError, counted
-from longtail._files import whole_text_file
+from longtail._files import csv_rows, whole_text_file
 from longtail.class_counts import ClassCounts
 from longtail.data import LongTailData
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
@@ -57,11 +57,7 @@ def data_record(data: LongTailData) -> DataRecord:
 def write_record(folder: Path, record: DataRecord) -> None:
     """Write `split.csv`."""
     with whole_text_file(folder / NAME) as out:
-        writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_MINIMAL)
-        careful = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)  # else a carriage return ends a line
-        writer.writerow(COLUMNS)
-        for image in record.values():
-            (careful if "\r" in image.path + image.label else writer).writerow(image)
+        csv_rows(out, [COLUMNS, *record.values()])
 
 
 def read_record(folder: Path, *, files: bool) -> DataRecord | None:
