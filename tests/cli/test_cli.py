@@ -1,3 +1,4 @@
+import os
 import resource
 import subprocess
 import sys
@@ -51,6 +52,20 @@ def test_help_and_typos_answer_in_half_a_second() -> None:
     # The processor's time, and the best of some, because other tests run at the same time.
     assert any(seconds("--help") < 0.5 for _ in range(10))
     assert any(seconds("chek") < 0.5 for _ in range(10))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="torch brings GNU's OpenMP, which prints this, on Linux alone")
+@pytest.mark.parametrize(("asked", "turns"), [({}, "0"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "30000000000")])
+def test_threads_that_wait_leave_the_processor_to_others(asked: dict[str, str], turns: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+    done = subprocess.run(
+        [sys.executable, "-m", "longtail", "doctor"],
+        capture_output=True,
+        text=True,
+        env=environment | asked | {"OMP_DISPLAY_ENV": "verbose"},
+        check=True,
+    )
+    assert f"GOMP_SPINCOUNT = '{turns}'" in done.stderr
 
 
 def test_a_typo_gets_the_nearest_word(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,9 @@ def main() -> None:
     import signal
 
     signal.signal(signal.SIGTERM, _terminate)
+    # Before torch is loaded, which reads it once. By default the threads of a step spin while they wait for each other:
+    # on a machine that does anything else, most of the time goes to that.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
