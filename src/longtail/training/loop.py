@@ -108,6 +108,7 @@ class TrainingLoop:
                 self._module.train()
                 self.method.set_progress(epoch / epochs)
                 if self.progress.batch == 0:
+                    self._share_buffers()
                     reseed(self.config.seed, _START_EPOCH, epoch, self.ranks.rank)
                     self.method.start_epoch(_TrainingImages(self))
                     self._module.train()
@@ -276,6 +277,7 @@ class TrainingLoop:
             show: whether to show how far it is.
         """
         if split not in self._predicted:
+            self._share_buffers()
             images = self.parts.data.split(split)
             told = self.callback.progress if show and self.ranks.is_first else None
             what = {"test": "testing", "val": "validating", "train": "predicting"}[split]
@@ -287,6 +289,11 @@ class TrainingLoop:
                 (lambda done, total: told(what, min(done, total), total)) if told else None,
             )
         return self._predicted[split]
+
+    def _share_buffers(self) -> None:
+        for module in (self.method.model, self._average):
+            if module is not None:
+                self.ranks.share_buffers(module)
 
     def forget_predictions(self) -> None:
         """Compute them again: the weights were changed from outside."""

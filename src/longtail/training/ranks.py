@@ -5,7 +5,7 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, nn
 
 T = TypeVar("T")
 
@@ -45,6 +45,16 @@ class Ranks:
             tensor = tensor.to(self.fabric.device, copy=True)
             dist.all_reduce(tensor)
         return tensor
+
+    @torch.no_grad()
+    def share_buffers(self, module: nn.Module) -> None:
+        """Give every rank the buffers that the first has, and a checkpoint keeps.
+
+        Plain batch norms count the images of their own rank alone, so that the ranks would evaluate different networks.
+        """
+        if self.size > 1:
+            for buffer in module.buffers():
+                dist.broadcast(buffer, src=0)
 
     def gather(self, value: T) -> list[T]:
         """The value of each rank, on every rank."""
