@@ -195,7 +195,7 @@ def test_a_config_repeats_its_run_when_a_default_changes(
 def test_nothing_in_a_written_config_is_left_open(reference: Path) -> None:
     settings = read_config(reference)
     assert settings == resolve_run(build_config(settings)).as_dict()
-    free = {"root", "head", "time", "max_time", "checkpoint_steps"}  # which change nothing that comes out
+    free = {"root", "head", "time", "max_time", "patience", "checkpoint_steps"}  # which change nothing that comes out
     assert [name for name, value in settings.items() if value is None and name not in free] == []
 
 

@@ -15,6 +15,7 @@ RULES = {
     "epochs": "an integer >= 0 or 'auto'",
     "batch_size": "an integer >= 1 or 'auto'",
     "seed": "an integer >= 0",
+    "patience": "an integer >= 1 or null",
     "val_fraction": "a finite number in [0, 1) or 'auto'",
     "image_size": "an integer >= 1 or 'auto'",
     "crop_scale": "a finite number in (0, 1] or 'auto'",

@@ -134,8 +134,8 @@ def test_a_resumed_run_has_the_settings_of_its_folder(tmp_path: Path) -> None:
     assert resolve_settings({"data": None}, resume=str(tmp_path)) == (old, tmp_path, True)
     config, _, _ = resolve_settings({}, resume=str(tmp_path), overrides=["workers=0"])
     assert config.workers == 0
-    with pytest.raises(UsageError, match=r"cannot change epochs \(3 to 4\)"):
-        resolve_settings({"epochs": 4}, resume=str(tmp_path))
+    with pytest.raises(UsageError, match=r"cannot change seed \(0 to 4\)"):
+        resolve_settings({"seed": 4}, resume=str(tmp_path))
     with pytest.raises(UsageError, match=r"unknown setting epoch\ndid you mean epochs\?"):
         resolve_settings({}, resume=str(tmp_path), overrides=["epoch=4"])
 

@@ -22,6 +22,7 @@ from longtail._errors import UsageError
 from longtail.reproduction.tables import Entry, Table
 from longtail.training.run_config import RunConfig, build_config
 from longtail.training.settings import (
+    FREE_ON_RESUME,
     Settings,
     check_settings,
     layer_settings,
@@ -159,7 +160,9 @@ def check_folders(plan: Plan) -> None:
             continue
         there = build_config(read_config(run.folder), str(run.folder)).as_dict()
         try:
-            check_settings(there, _with_resolved(run.config.as_dict(), there))
+            check_settings(
+                there, _with_resolved(run.config.as_dict(), there), FREE_ON_RESUME - {"epochs", "keep", "patience"}
+            )
         except UsageError as error:
             difference = error.what.removeprefix("a resumed run cannot change ")
             raise UsageError(

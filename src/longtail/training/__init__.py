@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from longtail.training.callback import Callback
     from longtail.training.flags import TrainFlags
-    from longtail.training.run import Run, load_run, train
+    from longtail.training.run import Run, finish_run, load_run, train
     from longtail.training.run_config import ModelConfig, OptimConfig, RunConfig, build_config
 
 __all__ = [
@@ -20,11 +20,19 @@ __all__ = [
     "RunConfig",
     "TrainFlags",
     "build_config",
+    "finish_run",
     "load_run",
     "train",
 ]
 
-_HOME = {"Run": "run", "load_run": "run", "train": "run", "Callback": "callback", "TrainFlags": "flags"}
+_HOME = {
+    "Run": "run",
+    "finish_run": "run",
+    "load_run": "run",
+    "train": "run",
+    "Callback": "callback",
+    "TrainFlags": "flags",
+}
 
 
 def __getattr__(name: str) -> Any:

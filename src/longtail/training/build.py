@@ -216,6 +216,7 @@ def _resolved(
         method={"name": config.method["name"], **networks, **method.settings()},
         model=replace(config.model, pretrained=weights is not None if pretrained is None else pretrained),
         batch_size=batch_size_for(config, data.train),
+        keep=config.keep or ("last" if config.patience is None else "best"),
         val_fraction=fraction,
         mirror_features=bool(config.mirror_features),
         image_size=preprocessing.size,

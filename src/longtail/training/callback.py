@@ -23,5 +23,8 @@ class Callback:
     def epoch(self, row: Mapping[str, float | None]) -> None:
         """An epoch is done; `row` is its line of metrics.csv."""
 
+    def stopping(self) -> None:
+        """A signal asks the training to stop after this step; called within its handler, where nothing may wait."""
+
     def finish(self) -> None:
         """The training is over, or has stopped."""

@@ -20,17 +20,17 @@ from longtail._files import whole_file
 from longtail.training.seal import has_seal, seal_zip, zip_is_sound
 
 FORMAT = 3
-NAME, PREVIOUS = "last.ckpt", "previous.ckpt"
+NAME, PREVIOUS, BEST = "last.ckpt", "previous.ckpt", "best.ckpt"
 
 Checkpoint = dict[str, Any]
 
 
-def save_checkpoint(folder: Path, content: Mapping[str, Any]) -> None:
-    """Write `last.ckpt`; the one before becomes `previous.ckpt`."""
+def save_checkpoint(folder: Path, content: Mapping[str, Any], *, name: str = NAME) -> None:
+    """Write `last.ckpt`, the one before becoming `previous.ckpt`; or a checkpoint of another name over the old one."""
     state = {"format": FORMAT, "longtail": __version__, **content}
     packed = io.BytesIO()  # in memory first: written directly, torch reports a full disk as a fault of its own
     torch.save(state, packed)
-    with whole_file(folder / NAME, keep=folder / PREVIOUS) as out:
+    with whole_file(folder / name, keep=folder / PREVIOUS if name == NAME else None) as out:
         out.write(seal_zip(packed.getvalue()))
 
 

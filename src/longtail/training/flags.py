@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypedDict, TypeVar, get_args, get_or
 
 from longtail._errors import UsageError
 from longtail._typing import Augment
-from longtail.training.run_config import ModelConfig, OptimConfig, Precision, Quality, RunConfig
+from longtail.training.run_config import Keep, ModelConfig, OptimConfig, Precision, Quality, RunConfig
 from longtail.training.settings import Settings, merge, nest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -28,6 +28,8 @@ class TrainFlags(TypedDict, total=False):
     time: str | float | None
     quality: Quality | None
     epochs: int | None
+    patience: int | None
+    keep: Keep | None
     batch_size: int | None
     lr: Annotated[float | None, "optim.lr"]
     seed: int | None

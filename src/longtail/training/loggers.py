@@ -91,6 +91,16 @@ class Callbacks(Callback):
         for callback in self.callbacks:
             callback.say(message)
 
+    def progress(self, what: str, done: int, total: int) -> None:
+        """Something other than steps has come so far."""
+        for callback in self.callbacks:
+            callback.progress(what, done, total)
+
+    def stopping(self) -> None:
+        """The training is asked to stop."""
+        for callback in self.callbacks:
+            callback.stopping()
+
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """The training begins."""
         for callback in self.callbacks:

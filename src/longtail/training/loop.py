@@ -17,20 +17,21 @@ written out here, because what a run promises lies in it:
 import math
 import shlex
 import time
-from collections.abc import Iterator
 
 import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from longtail.data.splits import SplitName
 from longtail.data.views import Batch
 from longtail.methods import Method, MethodOutput
 from longtail.nn import frozen_statistics
 from longtail.training.ascend_on_tail import ascend_on_tail, tail_classes
-from longtail.training.build import Parts, batch_size_for, evaluation_loader
+from longtail.training.best_checkpoint import load_best_checkpoint, save_best_checkpoint
+from longtail.training.best_epoch import BestEpoch, best_epoch, has_stopped_rising
+from longtail.training.build import Parts, batch_size_for
 from longtail.training.callback import Callback, Row
 from longtail.training.check_state import check_position, check_weights, refused
 from longtail.training.checkpoint import Checkpoint, save_checkpoint
@@ -52,6 +53,7 @@ from longtail.training.ranks import Ranks
 from longtail.training.run_folder.write import RunFolder
 from longtail.training.step_batches import StepBatches
 from longtail.training.stop_request import TIME_IS_UP, DivergedError, StoppedError, StopRequest
+from longtail.training.training_images import TrainingImages
 
 # What `reseed` is called for, so that no two purposes draw the same numbers.
 _FORWARD, _PREPARE, _START_EPOCH = 1, 2, 3
@@ -103,14 +105,16 @@ class TrainingLoop:
 
     def _run(self) -> None:
         epochs, first = self.config.planned_epochs, self.progress.epoch
-        with StopRequest(self._minutes) as request:
+        with StopRequest(self._minutes, self._asked_to_stop) as request:
             for epoch in range(first, epochs):
+                if self.progress.batch == 0 and self._has_stopped_rising():
+                    break
                 self._module.train()
                 self.method.set_progress(epoch / epochs)
                 if self.progress.batch == 0:
                     self._share_buffers()
                     reseed(self.config.seed, _START_EPOCH, epoch, self.ranks.rank)
-                    self.method.start_epoch(_TrainingImages(self))
+                    self.method.start_epoch(TrainingImages(self.parts, self.fabric, self.ranks))
                     self._module.train()
                 steps = self._batches.steps()
                 if epoch == first:
@@ -123,6 +127,19 @@ class TrainingLoop:
                 self._stop_if_asked(request, between_epochs=True)
         if self.ranks.is_first:
             self.callback.finish()
+
+    def _asked_to_stop(self) -> None:
+        if self.ranks.is_first:
+            self.callback.stopping()
+
+    def _has_stopped_rising(self) -> bool:
+        """Whether the setting `patience` ends the training here."""
+        patience, rows = self.config.patience, self.progress.rows
+        last_stage = self.method.stages[-1] * self.config.planned_epochs
+        if patience is None or not has_stopped_rising(rows, patience=patience, last_stage=last_stage):
+            return False
+        self._say(f"balanced accuracy on validation has not risen for {patience} epochs: the training ends")
+        return True
 
     def _begin(self, steps: int) -> None:
         check_position(
@@ -263,6 +280,9 @@ class TrainingLoop:
             if self.ranks.is_first and record_due(epoch, epochs=config.planned_epochs, every=self._eval_every):
                 progress.records += method_record(self.evaluated_model, self.parts, self.fabric, epoch=epoch)
         progress.rows.append(row)
+        best = best_epoch(progress.rows)
+        if best is not None and best.epoch == epoch and self.ranks.is_first:
+            save_best_checkpoint(self.folder.path, self.evaluated_model, config, best)
         progress.epoch, progress.batch, progress.sums = epoch, 0, {}
         if self.ranks.is_first:
             self.folder.write_metrics(progress.rows)
@@ -294,6 +314,11 @@ class TrainingLoop:
         for module in (self.method.model, self._average):
             if module is not None:
                 self.ranks.share_buffers(module)
+
+    def take_best(self) -> BestEpoch:
+        """Put the weights of the best epoch on validation into the evaluated model."""
+        self._predicted = {}
+        return load_best_checkpoint(self.folder.path, self.evaluated_model)
 
     def forget_predictions(self) -> None:
         """Compute them again: the weights were changed from outside."""
@@ -376,7 +401,10 @@ class TrainingLoop:
             place = f"epoch {self.progress.epoch + 1}, step {self.progress.batch}"
             why = "the time is up" if reason == TIME_IS_UP else "asked to stop"
             resume = shlex.join(["longtail", "train", "--resume", str(self.folder.path)])
-            raise StoppedError(reason, f"stopped in {place}: {why}", "", f"go on: {resume}")
+            finish = shlex.join(["longtail", "finish", str(self.folder.path)])
+            raise StoppedError(
+                reason, f"stopped in {place}: {why}", f"use what it has learnt: {finish}", f"go on: {resume}"
+            )
 
     def _say(self, message: str) -> None:
         if self.ranks.is_first:
@@ -388,21 +416,3 @@ class TrainingLoop:
         names = sorted(self.progress.sums)
         sums = self.ranks.sum(torch.tensor([self.progress.sums[name] for name in names], dtype=torch.float64))
         return dict(zip(names, sums.tolist(), strict=True))
-
-
-class _TrainingImages:
-    """The `EpochData` of a loop."""
-
-    def __init__(self, loop: TrainingLoop) -> None:
-        self._loop = loop
-
-    def batches(self) -> Iterator[Batch]:
-        """This rank's share of the training images."""
-        loop = self._loop
-        images, ranks = loop.parts.data.train, loop.ranks
-        for batch in evaluation_loader(loop.parts, images, rank=ranks.rank, world_size=ranks.size):
-            yield loop.fabric.to_device(batch)
-
-    def sum_over_ranks(self, tensor: Tensor) -> Tensor:
-        """The sum of a tensor over all ranks."""
-        return self._loop.ranks.sum(tensor)

@@ -15,6 +15,7 @@ from longtail._errors import UsageError, counted
 from longtail.data import LongTailData
 from longtail.models.pretrained_weights import PretrainedWeights
 from longtail.models.stage_feature_net import StageFeatureNet
+from longtail.training.best_epoch import check_validated
 from longtail.training.build import (
     build_run,
     name_network,
@@ -117,7 +118,9 @@ def resolve_run(config: RunConfig) -> RunConfig:
     data = open_data(config)
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     device = found or torch.device("cpu")
-    return build_run(plan_run(config, data, budget, device=device, callback=Callback(), embed=False), data).config
+    config = plan_run(config, data, budget, device=device, callback=Callback(), embed=False)
+    check_validated(config, len(data.val) or int(config.head is not None and bool(config.val_fraction)))
+    return build_run(config, data).config
 
 
 def describe_run(
@@ -167,7 +170,12 @@ def _plan_head(
 ) -> RunConfig:
     side = data.typical_side or SIZES[-1]
     if budget.seconds is None:
-        return replace(config, image_size=config.image_size or SIZES[-1], epochs=config.epochs or 0)
+        fraction = config.val_fraction
+        if config.epochs and not fraction and not len(data.val):
+            fraction = _HELD_OUT
+        return replace(
+            config, image_size=config.image_size or SIZES[-1], epochs=config.epochs or 0, val_fraction=fraction
+        )
     net = _probe(config, data)
     cost = time_embedding(net, data.train, preprocessing_for(config, data, weights), device)
     images = len(data.train) + len(data.val) + len(data.test)
@@ -202,7 +210,7 @@ def _plan_head(
         affordable = int(left / max(_TRAINING_COST * cost(size) * len(data.train), 1e-9))
         epochs = min(affordable, _MOST_EPOCHS) if affordable >= _FEWEST_EPOCHS else 0
     fraction = config.val_fraction
-    if epochs and fraction is None and not len(data.val):
+    if epochs and not fraction and not len(data.val):
         fraction = _HELD_OUT
     mirror = config.mirror_features
     if mirror is None:

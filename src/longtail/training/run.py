@@ -14,23 +14,25 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from longtail._errors import LongtailError, UsageError
+from longtail._errors import DataError, LongtailError, UsageError
 from longtail.data.images import FileImages
 from longtail.data.open_dataset import hold_out_validation
 from longtail.evaluation import Evaluation, evaluate
 from longtail.heads import HEADS
 from longtail.models.stage_feature_net import StageFeatureNet
+from longtail.training.best_epoch import check_validated
 from longtail.training.build import Parts, build_run, open_data, workers_for
 from longtail.training.callback import Callback
 from longtail.training.check_state import check_state
-from longtail.training.checkpoint import check_fits, load_checkpoint
+from longtail.training.checkpoint import BEST, check_fits, load_checkpoint
+from longtail.training.extend_run import extend_run
 from longtail.training.frozen_head import FrozenHead, fit_frozen_head, scored_images
 from longtail.training.keep_better import KeepBetter
 from longtail.training.launch import launch
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
 from longtail.training.plan_run import Budget, budget_of, describe_run, plan_run
-from longtail.training.run_config import RunConfig
+from longtail.training.run_config import Keep, RunConfig
 from longtail.training.run_folder.data_record import (
     data_changes,
     data_record,
@@ -42,9 +44,9 @@ from longtail.training.run_folder.data_record import (
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.model import save_model
 from longtail.training.run_folder.read import open_run
-from longtail.training.run_folder.run_lock import run_lock
+from longtail.training.run_folder.run_lock import lock_holder, run_lock
 from longtail.training.run_folder.write import RunFolder, next_folder, write_results
-from longtail.training.settings import check_settings
+from longtail.training.settings import check_settings, read_config, resolve_settings
 from longtail.training.stop_request import TIME_IS_UP, MemoryFullError, StoppedError
 
 # What may go to training, of the time that is left before it; the rest is for the head and the report.
@@ -85,6 +87,7 @@ def train(
     callback: Callback | None = None,
     started: float | None = None,
     accept_data_changes: bool = False,
+    finish: bool = False,
 ) -> Run:
     """Check, train, evaluate, report.
 
@@ -95,9 +98,37 @@ def train(
         callback: is told what happens.
         started: when the time of the run began, by the monotonic clock; now if None.
         accept_data_changes: resume although images changed: old ones stay on their side, new ones are trained on.
+        finish: whether to leave the training where the checkpoint has it, and only evaluate and report.
     """
     with contextlib.ExitStack() as held:
-        return _train(config, out, resume, callback, started, held, accept=accept_data_changes)
+        return _train(config, out, resume, callback, started, held, accept=accept_data_changes, finish=finish)
+
+
+def finish_run(folder: Path, *, keep: Keep | None = None, callback: Callback | None = None) -> Run:
+    """Make a usable model of a run that was stopped: its weights as they are, evaluated and reported.
+
+    Args:
+        folder: of the run, which can still be resumed afterwards.
+        keep: whose weights: those of the last step, or of the best epoch on validation; None for the run's setting.
+        callback: is told what happens.
+    """
+    config, _, _ = resolve_settings({"keep": keep}, resume=str(folder))
+    run, shown = RunFolder(folder), shlex.quote(str(folder))
+    holder = lock_holder(folder)
+    if holder is None and not run.has_checkpoint:
+        raise DataError(
+            f"{folder} has no checkpoint",
+            "it was stopped before it learnt anything that could be kept",
+            f"go on with it: longtail train --resume {shown}",
+            code="no-checkpoint",
+        )
+    if holder is None and run.is_finished and config.keep == read_config(folder).get("keep"):
+        raise UsageError(
+            f"{folder} is finished: it has a model",
+            "there is nothing left to finish",
+            f"use it: longtail predict {shown} IMAGES, or extend it: longtail train --resume {shown} --epochs N",
+        )
+    return train(config, out=folder, resume=True, callback=callback, finish=True)
 
 
 def _train(
@@ -109,6 +140,7 @@ def _train(
     held: contextlib.ExitStack,
     *,
     accept: bool,
+    finish: bool,
 ) -> Run:
     budget = budget_of(config, time.monotonic() if started is None else started)
     check_loggers(config.loggers)
@@ -146,6 +178,7 @@ def _train(
         everything, record = keep_sides(everything, undrawn) if drawn else data, data_record(data)
         for line in changes:
             say(f"accepted: {line}")
+    check_validated(config, len(data.val))
     parts = build_run(config, data, device=fabric.device)
     problems = [problem.message for problem in data.problems]
     for line in (
@@ -171,9 +204,14 @@ def _train(
         before, now = state["config"]["optim"]["lr"], parts.config.optim.lr
         if before != now:
             say(f"the learning rate changes from {before:g} to {now:g}")
+        extended = extend_run(
+            state, parts.config.planned_epochs, parts.method.stages, where=shlex.quote(str(folder.path))
+        )
+        if extended:
+            say(extended)
         if first:
-            folder.log(f"resumed: {shlex.join(sys.argv)}")
-            if before != now:
+            folder.log(f"{'finished' if finish else 'resumed'}: {shlex.join(sys.argv)}")
+            if settings != read_config(folder.path):
                 folder.write_config(settings)
             if accept:
                 write_record(folder.path, record)
@@ -187,9 +225,10 @@ def _train(
     if state is not None:
         loop.load(state)
     try:
-        loop.run()
+        if not finish:
+            loop.run()
     except StoppedError as error:
-        if error.reason != TIME_IS_UP or budget.seconds is None or not loop.progress.step:
+        if error.reason != TIME_IS_UP or not loop.progress.step:
             raise
         say(
             f"the time is up after {loop.progress.epoch} of {parts.config.planned_epochs} epochs: using what was learnt"
@@ -202,6 +241,9 @@ def _train(
         if first:
             folder.log(traceback.format_exc())
         raise
+    if parts.config.keep == "best" and (folder.path / BEST).is_file():
+        best = loop.take_best()
+        say(f"kept: epoch {best.epoch}, the best on validation (balanced accuracy {best.balanced:.1%})")
     val_images, val = parts.data.val, loop.predict("val", show=True) if len(parts.data.val) else None
     if keeper is not None:
         verdict, val = keeper.choose(all_images=drawn)

@@ -28,6 +28,7 @@ from longtail.training.ranges import (
 
 Precision = Literal["auto", "32", "bf16", "fp16"]
 Quality = Literal["fast", "good", "best"]
+Keep = Literal["last", "best"]
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,10 @@ class RunConfig:
         batch_size: images of a batch, all devices together; auto is 128 of 20,000 training images or more, 64 of 2,000
             or more, else 32.
         seed: of the subset, the order, the augmentation and the first weights.
+        patience: epochs without a better balanced accuracy on validation after which the training ends; None for all
+            epochs.
+        keep: whose weights the run keeps: those of the last epoch, or of the best on validation by balanced accuracy.
+            Auto is last, or best with patience.
         val_fraction: share of the training images to validate on; None follows the rule of the data set.
         image_size: height and width of what the network sees; auto follows from the images and the time.
         flip: whether to mirror images at random in training. Auto follows from the data.
@@ -125,7 +130,7 @@ class RunConfig:
         precision: 32, bf16 or fp16; auto is bf16 where an accelerator has it, else 32.
         compile: compile the model.
         deterministic: refuse operations without a deterministic form.
-        max_time: minutes after which the run saves and stops, to be resumed.
+        max_time: minutes after which the training saves and ends; the run is then evaluated, and can be resumed.
         eval_every: epochs between evaluations; None for a twentieth of the training.
         checkpoint_minutes: the longest time between checkpoints within an epoch.
         checkpoint_steps: steps between checkpoints within an epoch; None leaves it to the time.
@@ -144,6 +149,8 @@ class RunConfig:
     epochs: Whole | Auto = None
     batch_size: Count | Auto = None
     seed: Whole = 0
+    patience: Count | None = None
+    keep: Keep | Auto = None
     val_fraction: Fraction | Auto = None
     image_size: Count | Auto = None
     flip: bool | Auto = None

@@ -6,7 +6,7 @@
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ Settings = dict[str, Any]
 # Environment variables with our prefix that are not settings.
 _OTHER_VARIABLES = {"LONGTAIL_CACHE", "LONGTAIL_DATA", "LONGTAIL_KERNELS"}
 
-# What a resumed run may change: where and how fast it runs, not what comes out; and the learning rate, with which a
-# run that diverged goes on from its last sound checkpoint.
+# What a resumed run may change: where and how fast it runs, and whose weights it keeps; the learning rate, with which a
+# run that diverged goes on from its last sound checkpoint; and the epochs, see `extend_run`.
 FREE_ON_RESUME = frozenset(
     {
         *("root", "workers", "devices", "max_time", "eval_every", "checkpoint_minutes", "checkpoint_steps", "loggers"),
-        "optim.lr",
+        *("keep", "patience"),
+        *("epochs", "optim.lr"),
     }
 )
 
@@ -186,16 +187,16 @@ def read_config(folder: Path) -> Settings:
     return settings
 
 
-def check_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
+def check_settings(old: Mapping[str, Any], new: Mapping[str, Any], free: Collection[str] = FREE_ON_RESUME) -> None:
     """Refuse to resume with settings that change what comes out."""
     before, after = _flatten(old), _flatten(new)
-    changed = [key for key in (before | after) if key not in FREE_ON_RESUME and before.get(key) != after.get(key)]
+    changed = [key for key in (before | after) if key not in free and before.get(key) != after.get(key)]
     if changed:
         shown = ", ".join(f"{key} ({before.get(key)!r} to {after.get(key)!r})" for key in changed)
         raise UsageError(
             f"a resumed run cannot change {shown}",
             "the result would belong to neither",
-            f"leave them out, or start a new run; free to change are {', '.join(sorted(FREE_ON_RESUME))}",
+            f"leave them out, or start a new run; free to change are {', '.join(sorted(free))}",
         )
 
 

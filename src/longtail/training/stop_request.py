@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -38,11 +39,13 @@ class StopRequest:
 
     Args:
         max_minutes: after which `reason` says that time is up; None for never.
+        told: called when the first signal comes, from within its handler.
     """
 
     _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-    def __init__(self, max_minutes: float | None) -> None:
+    def __init__(self, max_minutes: float | None, told: Callable[[], None] = lambda: None) -> None:
+        self._told = told
         self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
         self._signal = 0
         self._before: dict[int, Any] = {}
@@ -58,7 +61,9 @@ class StopRequest:
     def _note(self, number: int, _: FrameType | None) -> None:
         if self._signal == number == signal.SIGINT:
             raise KeyboardInterrupt
-        self._signal = number
+        first, self._signal = not self._signal, number
+        if first:
+            self._told()
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

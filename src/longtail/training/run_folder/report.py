@@ -27,6 +27,7 @@ from longtail.evaluation import (
     shifted_accuracy,
 )
 from longtail.evaluation.report import PostHoc, Report, render_comparison, render_report
+from longtail.training.best_epoch import describe_kept
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.read import FinishedRun, open_run
 
@@ -62,7 +63,7 @@ def build_report(folder: Path) -> Report:
         evaluation=_evaluate(run, predictions.logits, predictions),
         title=folder.resolve().name,
         summary=_summary(settings),
-        selection=_selection(settings),
+        selection=_selection(folder, settings),
         posthoc=_posthoc(run, predictions),
         shifted=_shifted(run, predictions),
         records=diagnostics.records,
@@ -162,12 +163,13 @@ def _summary(settings: Mapping[str, Any]) -> str:
     )
 
 
-def _selection(settings: Mapping[str, Any]) -> str:
+def _selection(folder: Path, settings: Mapping[str, Any]) -> str:
     """Which weights were evaluated, and by which rule."""
     if settings.get("head"):
         tuned = settings.get("epochs")
         return "the better of frozen and fine-tuned on validation" if tuned else "head of all training images"
-    return "weights of the last epoch" + (", averaged" if settings.get("optim", {}).get("ema") else "")
+    kept = describe_kept(settings.get("keep"), _training(folder / "metrics.csv"), epochs=settings.get("epochs") or 0)
+    return kept + (", averaged" if settings.get("optim", {}).get("ema") else "")
 
 
 def _names(folders: Sequence[Path]) -> list[str]:

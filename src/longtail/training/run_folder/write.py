@@ -8,6 +8,7 @@
 | log.txt | the messages of the run, with the time |
 | metrics.csv | a line an epoch |
 | last.ckpt | the state to resume from |
+| best.ckpt | the weights of the best epoch on validation, if there are validation images |
 | model/ | weights as safetensors, config.json with all that is needed to use them |
 | predictions.csv | the logits of each test image |
 | model/val_predictions.csv | those of each validation image, if there are any |
