@@ -1,5 +1,10 @@
+import contextlib
+import signal
+import time
+
 import pytest
 
+from longtail.training.stop_request import StoppedError, StopRequest
 from longtail.training.training_screen import TrainingScreen
 
 
@@ -17,7 +22,7 @@ def test_a_long_training_without_an_accelerator_is_told_after_some_steps(
     screen.start(epochs=100, steps=50, epoch=0)
     steps(screen, 20)
     said = " ".join(capsys.readouterr().err.split())
-    assert "no accelerator: at the speed of the first 20 steps this takes" in said
+    assert "no accelerator: at the speed of the first 2 steps this takes" in said
     assert "--epochs 1 would take about 30 minutes" in said
 
 
@@ -47,7 +52,38 @@ def test_a_terminal_shows_a_word_until_a_bar_does(
     assert said.index("looking at [birds]") < said.index("embedding") < said.index("working")
 
 
-def test_off_a_terminal_waiting_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_off_a_terminal_each_wait_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with TrainingScreen() as screen:
         screen.wait("looking at birds")
-    assert capsys.readouterr().err == ""
+        screen.wait("looking at birds")
+        for done in range(3):
+            screen.progress("embedding", done, 1000)
+    assert capsys.readouterr().err == "looking at birds\nembedding (1,000)\n"
+
+
+def test_off_a_terminal_the_time_that_is_left_is_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(100_000))  # a second passes between any two looks at it
+    monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
+    screen = TrainingScreen()
+    screen.start(epochs=10, steps=50, epoch=0)
+    steps(screen, 30)
+    assert capsys.readouterr().err.count("training takes about") == 1
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_wish_to_stop_is_answered_from_within_its_handler(
+    terminal: bool, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    with TrainingScreen() as screen:
+        screen.start(epochs=10, steps=50, epoch=0)
+        with contextlib.suppress(StoppedError), StopRequest(None, screen.stopping) as request:
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(0.3)  # the bar is drawn ten times a second
+            said = capfd.readouterr().err
+            raise StoppedError(request.reason, "stopped")
+    assert "stopping" in said
+    assert "Ctrl-C again stops at once" in said

@@ -15,7 +15,6 @@ written out here, because what a run promises lies in it:
 """
 
 import math
-import shlex
 import time
 
 import numpy as np
@@ -29,8 +28,8 @@ from longtail.data.views import Batch
 from longtail.methods import Method, MethodOutput
 from longtail.nn import frozen_statistics
 from longtail.training.ascend_on_tail import ascend_on_tail, tail_classes
-from longtail.training.best_checkpoint import load_best_checkpoint, save_best_checkpoint
-from longtail.training.best_epoch import BestEpoch, best_epoch, has_stopped_rising
+from longtail.training.best_checkpoint import save_best_checkpoint
+from longtail.training.best_epoch import best_epoch, has_stopped_rising
 from longtail.training.build import Parts, batch_size_for
 from longtail.training.callback import Callback, Row
 from longtail.training.check_state import check_position, check_weights, refused
@@ -52,7 +51,7 @@ from longtail.training.progress import Progress
 from longtail.training.ranks import Ranks
 from longtail.training.run_folder.write import RunFolder
 from longtail.training.step_batches import StepBatches
-from longtail.training.stop_request import TIME_IS_UP, DivergedError, StoppedError, StopRequest
+from longtail.training.stop_request import DivergedError, StoppedError, StopRequest
 from longtail.training.training_images import TrainingImages
 
 # What `reseed` is called for, so that no two purposes draw the same numbers.
@@ -245,16 +244,10 @@ class TrainingLoop:
             raise self._diverged(found or "another rank has weights that are not sound", self._last_lr, steps=0)
 
     def _diverged(self, what: str, lr: float, *, steps: int = 1) -> DivergedError:
-        progress, kept = self.progress, self.folder.has_checkpoint
-        smaller = f"--lr {self.config.optim.lr / 3:.2g}"
-        resume = f"{shlex.join(['longtail', 'train', '--resume', str(self.folder.path)])} {smaller}"
-        return DivergedError(
-            f"{what} in epoch {progress.epoch + 1}, step {progress.batch + steps}, learning rate {lr:.3g}",
-            f"the last checkpoint, from before it, stays in {self.folder.path}"
-            if kept
-            else "there is no checkpoint yet",
-            f"go on with a smaller learning rate: {resume}" if kept else f"try a smaller learning rate: {smaller}",
-        )
+        progress = self.progress
+        where = f"epoch {progress.epoch + 1}, step {progress.batch + steps}, learning rate {lr:.3g}"
+        kept = self.folder.path if self.folder.has_checkpoint else None
+        return DivergedError.at(f"{what} in {where}", kept=kept, smaller=self.config.optim.lr / 3)
 
     # Epochs
 
@@ -314,11 +307,6 @@ class TrainingLoop:
         for module in (self.method.model, self._average):
             if module is not None:
                 self.ranks.share_buffers(module)
-
-    def take_best(self) -> BestEpoch:
-        """Put the weights of the best epoch on validation into the evaluated model."""
-        self._predicted = {}
-        return load_best_checkpoint(self.folder.path, self.evaluated_model)
 
     def forget_predictions(self) -> None:
         """Compute them again: the weights were changed from outside."""
@@ -399,12 +387,7 @@ class TrainingLoop:
             if self.ranks.is_first:
                 self.callback.finish()
             place = f"epoch {self.progress.epoch + 1}, step {self.progress.batch}"
-            why = "the time is up" if reason == TIME_IS_UP else "asked to stop"
-            resume = shlex.join(["longtail", "train", "--resume", str(self.folder.path)])
-            finish = shlex.join(["longtail", "finish", str(self.folder.path)])
-            raise StoppedError(
-                reason, f"stopped in {place}: {why}", f"use what it has learnt: {finish}", f"go on: {resume}"
-            )
+            raise StoppedError.at(reason, place, self.folder.path)
 
     def _say(self, message: str) -> None:
         if self.ranks.is_first:

@@ -20,6 +20,7 @@ from longtail.data.open_dataset import hold_out_validation
 from longtail.evaluation import Evaluation, evaluate
 from longtail.heads import HEADS
 from longtail.models.stage_feature_net import StageFeatureNet
+from longtail.training.best_checkpoint import load_best_checkpoint
 from longtail.training.best_epoch import check_validated
 from longtail.training.build import Parts, build_run, open_data, workers_for
 from longtail.training.callback import Callback
@@ -242,7 +243,8 @@ def _train(
             folder.log(traceback.format_exc())
         raise
     if parts.config.keep == "best" and (folder.path / BEST).is_file():
-        best = loop.take_best()
+        best = load_best_checkpoint(folder.path, loop.evaluated_model)
+        loop.forget_predictions()
         say(f"kept: epoch {best.epoch}, the best on validation (balanced accuracy {best.balanced:.1%})")
     val_images, val = parts.data.val, loop.predict("val", show=True) if len(parts.data.val) else None
     if keeper is not None:

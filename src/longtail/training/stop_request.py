@@ -1,9 +1,11 @@
 """Reasons to stop a run between two steps: a signal, the clock; and the errors that end one."""
 
+import shlex
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -14,6 +16,19 @@ class DivergedError(LongtailError):
     """The loss is not finite."""
 
     exit_code = 5
+
+    @classmethod
+    def at(cls, what: str, *, kept: Path | None, smaller: float) -> Self:
+        """What happened where; `kept` is the folder of the last sound checkpoint, `smaller` a learning rate to try."""
+        rate = f"--lr {smaller:.2g}"
+        if kept is None:
+            return cls(what, "there is no checkpoint yet", f"try a smaller learning rate: {rate}")
+        resume = f"{shlex.join(['longtail', 'train', '--resume', str(kept)])} {rate}"
+        return cls(
+            what,
+            f"the last checkpoint, from before it, stays in {kept}",
+            f"go on with a smaller learning rate: {resume}",
+        )
 
 
 class MemoryFullError(LongtailError):
@@ -29,6 +44,14 @@ class StoppedError(LongtailError):
         super().__init__(what, why, fix)
         self.reason = reason
         self.exit_code = 0 if reason == TIME_IS_UP else 128 + reason
+
+    @classmethod
+    def at(cls, reason: int, place: str, folder: Path) -> Self:
+        """Where the run in `folder` stopped, and the commands that finish it and go on."""
+        why = "the time is up" if reason == TIME_IS_UP else "asked to stop"
+        finish = shlex.join(["longtail", "finish", str(folder)])
+        resume = shlex.join(["longtail", "train", "--resume", str(folder)])
+        return cls(reason, f"stopped in {place}: {why}", f"use what it has learnt: {finish}", f"go on: {resume}")
 
 
 TIME_IS_UP = -1

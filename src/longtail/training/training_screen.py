@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from longtail.training.callback import Callback
+from longtail.training.duration import format_duration
 
 _SHORT = {
     "accuracy": "all",
@@ -17,8 +18,9 @@ _SHORT = {
     "accuracy_few": "few",
 }
 
-# Without an accelerator the time is estimated after so many steps, and shown if it is more than so many minutes.
-_STEPS_TO_JUDGE, _LONG = 20, 30
+# The time is estimated after so many steps or seconds, and told off a terminal, where there is no bar. Without an
+# accelerator a way to be faster is told if it is more than so many minutes.
+_STEPS_TO_JUDGE, _SECONDS_TO_JUDGE, _LONG = 20, 5.0, 30
 
 
 class TrainingScreen(Callback):
@@ -45,14 +47,20 @@ class TrainingScreen(Callback):
         self._epochs = self._steps = self._images = self._seen = 0
         self._since = time.monotonic()
         self._accuracies = ""
+        self._waiting_for = ""
+        self._judged = self._stops = False
 
     def say(self, message: str) -> None:
         """Print a line."""
         self._console.print(message, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def wait(self, message: str) -> None:
-        """Show that something is under way, until a bar is shown or the run is over; nothing off a terminal."""
-        if self._console.is_terminal and self.is_first_rank:
+        """Show that something is under way, until a bar is shown or the run is over; off a terminal, a line."""
+        if not self._console.is_terminal:
+            if message != self._waiting_for:
+                self.say(message)
+            self._waiting_for = message
+        elif self.is_first_rank:
             from rich.markup import escape
 
             self._spinner.update(escape(message))
@@ -60,13 +68,16 @@ class TrainingScreen(Callback):
 
     def progress(self, what: str, done: int, total: int) -> None:
         """Show the bar for something other than steps."""
+        if not self._console.is_terminal:
+            self.wait(f"{what} ({total:,})" if total != done else what)
+            return
         self._spinner.stop()
         if not self._bar.live.is_started:
             self._bar.start()
         self._bar.update(self._task, completed=done, total=total, epoch=what, shown=f"{done:,} of {total:,}")
         if done == total:
             self._bar.stop()
-            self.wait("working")
+            self.wait("working on the results")
 
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """Show the bar."""
@@ -80,18 +91,20 @@ class TrainingScreen(Callback):
         """Move the bar."""
         self._images += images
         self._seen += 1
-        if self._seen == _STEPS_TO_JUDGE:
+        late = time.monotonic() - self._since > _SECONDS_TO_JUDGE
+        if not self._judged and (self._seen == _STEPS_TO_JUDGE or (late and self._seen > 1)):
+            self._judged = True
             self._estimate(done=epoch * self._steps + batch)
         speed = self._images / max(time.monotonic() - self._since, 1e-9)
         self._bar.update(
             self._task,
             completed=epoch * self._steps + batch,
-            epoch=f"epoch {epoch + 1}/{self._epochs}",
+            epoch="stopping" if self._stops else f"epoch {epoch + 1}/{self._epochs}",
             shown=f"loss {loss:.3f} {speed:.0f} img/s lr {lr:.2g} {self._accuracies}",
         )
 
     def _estimate(self, *, done: int) -> None:
-        """Show how long the run will take, if that is long for want of an accelerator."""
+        """Show how long the training will take, and what would be faster if that is long for want of an accelerator."""
         import torch
 
         minutes = (self._epochs * self._steps - done) * (time.monotonic() - self._since) / self._seen / 60
@@ -101,6 +114,8 @@ class TrainingScreen(Callback):
                 f"no accelerator: at the speed of the first {self._seen} steps this takes {minutes / 60:.1f} hours; "
                 f"--epochs {fewer} would take about {_LONG} minutes, and a smaller --model is faster"
             )
+        elif not self._console.is_terminal:
+            self.say(f"training takes about {format_duration(60 * minutes)}")
 
     def epoch(self, row: Mapping[str, float | None]) -> None:
         """Print the losses and accuracies of the epoch."""
@@ -116,10 +131,18 @@ class TrainingScreen(Callback):
                 f"{split}: {self._accuracies}  {speed:.0f} img/s"
             )
 
+    def stopping(self) -> None:
+        """Say that the training stops after this step. The bar's thread draws it: a signal handler must not wait."""
+        self._stops = True
+        if self._console.is_terminal and self.is_first_rank:
+            self._bar.update(self._task, epoch="stopping", shown="after this step; Ctrl-C again stops at once")
+        elif self.is_first_rank:
+            os.write(2, b"stopping after this step; Ctrl-C again stops at once\n")
+
     def finish(self) -> None:
         """Remove the bar."""
         self._bar.stop()
-        self.wait("working")
+        self.wait("saving" if self._stops else "working on the results")
 
     def __enter__(self) -> Self:
         return self
