@@ -1,4 +1,7 @@
-"""Real processes, really killed; `python -m benchmarks.robustness.kill_and_resume --kills 50` is the long version."""
+"""Real processes, really killed; the long version is `python -m benchmarks.robustness.kill_and_resume`.
+
+Its `--methods all --kills 10` does to every method and preset what is done to two here.
+"""
 
 import os
 import random
@@ -14,10 +17,14 @@ import torch
 
 from benchmarks.robustness.kill_and_resume import (
     SETTINGS,
+    Kill,
     differences,
     finish,
     fork_run,
     kill_and_resume,
+    kill_often,
+    method_settings,
+    place_of,
     reference_run,
 )
 from longtail._errors import DataError
@@ -39,6 +46,30 @@ def test_a_killed_run_resumes_to_the_same_bits(reference: tuple[Path, float], tm
     after = random.Random(seed).uniform(0.2, 0.9) * seconds
     kill_and_resume(tmp_path / "run", after=after)
     assert differences(folder, tmp_path / "run") == []
+
+
+# Stages, a queue and several networks; mixing and batch norms that shift.
+@pytest.mark.parametrize("name", ["ssd", "mislas"])
+def test_a_killed_run_of_a_method_resumes_to_the_same_bits(name: str) -> None:
+    threads = torch.get_num_threads()
+    metrics = kill_often(method_settings(name, epochs=3), 1, random.Random(3))
+    torch.set_num_threads(threads)
+    assert metrics["broken"] == []
+    assert sum(metrics["found_in"].values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("kill", "place"),
+    [
+        (Kill(met=True, epoch=None), "before the first checkpoint"),
+        (Kill(met=True, epoch=3), "stage 1"),
+        (Kill(met=True, epoch=4), "stage 2"),
+        (Kill(met=True, epoch=6), "after the training"),
+        (Kill(met=False, epoch=None), "after the training"),
+    ],
+)
+def test_a_kill_is_counted_in_the_stage_of_its_last_checkpoint(kill: Kill, place: str) -> None:
+    assert place_of(kill, [0, 4, 6]) == place
 
 
 @pytest.mark.parametrize("moment", ["before the renaming", "after the renaming"])
