@@ -66,16 +66,20 @@ class KeyQueue(nn.Module):
         self.register_buffer("keys", torch.zeros(size, width))
         self.register_buffer("labels", torch.full((size,), -1))
 
+    def check_batch(self, images: int) -> None:
+        """Refuse a batch that is larger than the queue."""
+        if images > len(self.labels):
+            raise ValueError(
+                f"queue_size must be at least the {images} images of a batch, got {len(self.labels)} "
+                f"(set method.queue_size={8 * images}, or use smaller batches)"
+            )
+
     @torch.no_grad()
     def push(self, keys: Tensor, labels: Tensor) -> None:
         """Add the keys of a step, of all ranks."""
         keys, labels = whole_batch(keys), whole_batch(labels)
+        self.check_batch(len(labels))
         size = len(self.labels)
-        if len(labels) > size:
-            raise ValueError(
-                f"queue_size must be at least the {len(labels)} images of a batch, got {size} "
-                f"(set method.queue_size={8 * len(labels)}, or use smaller batches)"
-            )
         self.keys.copy_(torch.cat([keys.to(self.keys.dtype), self.keys])[:size])
         self.labels.copy_(torch.cat([labels, self.labels])[:size])
 

@@ -17,7 +17,8 @@ def whole_stages(starts: Sequence[float], epochs: int) -> tuple[float, ...]:
     """
     if epochs < len(starts):
         raise ValueError(
-            f"epochs must be at least {len(starts)}, one for each stage, got {epochs} (train longer with --epochs)"
+            f"epochs must be at least {len(starts)}, one for each stage, got {epochs} "
+            f"(--epochs {len(starts)}, or a method of one stage such as erm)"
         )
     wholes: list[int] = []
     for number, start in enumerate(starts):

@@ -10,6 +10,7 @@ trainer calls it; every hook but `forward` has a default.
 | Hook | When | For |
 |---|---|---|
 | `plan(epochs)` | once, before the training | refusing one that is too short; whole epochs for each stage |
+| `check_batch(images)` | once, before the training | refusing batches; what the user should know of the classes |
 | `set_progress(progress)` | start of each epoch, and after `load_state_dict` | schedules, stages |
 | `start_epoch(data)` | start of each epoch, not when one is resumed | what looks at the whole training set: centroids |
 | `prepare(*batches)` | once a step, with the whole batch of this rank | mixing images; keys of a momentum encoder |
@@ -143,6 +144,14 @@ class Method(nn.Module, ABC):
 
     def plan(self, epochs: int) -> None:
         """Hear how long the training is, once, before it; raise `ValueError` if it is too short."""
+
+    def check_batch(self, images: int) -> Sequence[str]:
+        """Hear how many images a step has, once, before the training; raise `ValueError` if they are too few or many.
+
+        What is returned is said to the user: where the method can train on these classes, but not do all it promises.
+        """
+        del images
+        return ()
 
     def set_progress(self, progress: float) -> None:
         """Move to `progress`, the share of the training that is done, 0 to 1; calling it twice changes nothing."""

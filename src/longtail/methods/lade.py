@@ -12,8 +12,8 @@ The regulariser looks at all images of a batch at once. On several ranks the sum
 batches would change it, so they are refused. Of a class without an image in the batch the mean counts as 0, as in the
 authors' code.
 
-Reference: Hong et al., "Disentangling Label Distribution for Long-tailed Visual Recognition", CVPR 2021, eq. 11 to 14;
-α and λ are those of the authors' command for CIFAR-100-LT.
+Reference: Hong et al., "Disentangling Label Distribution for Long-tailed Visual Recognition", CVPR 2021; α and λ are
+those of the authors' command for CIFAR-100-LT.
 """
 
 import math
@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from longtail._errors import counted
 from longtail.data.views import Batch
 from longtail.losses import BalancedSoftmaxLoss
 from longtail.methods._over_ranks import max_over_ranks, sum_over_ranks
@@ -90,6 +91,15 @@ class LADE(Method):
         self.regularizer_weight, self.penalty, self.view, self.sampler = regularizer_weight, penalty, view, sampler
         self.criterion = BalancedSoftmaxLoss(self.class_counts)
         self.register_buffer("priors", torch.tensor(self.class_counts.priors), persistent=False)
+
+    def check_batch(self, images: int) -> Sequence[str]:
+        """Say of how many classes the regulariser sees no image in most batches."""
+        missing = sum((1 - prior) ** images > 0.5 for prior in self.class_counts.priors)
+        if not missing:
+            return ()
+        return (
+            f"{counted(missing, 'class')} missing from most batches of {images}; a larger --batch-size serves better",
+        )
 
     def forward(self, *batches: Batch) -> MethodOutput:
         """The loss of one batch."""

@@ -27,6 +27,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from longtail._errors import counted
 from longtail.data.views import Batch
 from longtail.methods._checks import check_positive
 from longtail.methods._momentum_encoder import KeyQueue, MomentumEncoder, build_projection, unit
@@ -136,6 +137,14 @@ class PaCo(Method):
         self.encoder = MomentumEncoder(model, self.projection, momentum)
         self.queue = KeyQueue(queue_size, projection_size)
         self.register_buffer("priors", torch.tensor(self.class_counts.priors), persistent=False)
+
+    def check_batch(self, images: int) -> Sequence[str]:
+        """Refuse one that is larger than the queue; say which classes contrast alone can hardly draw together."""
+        self.queue.check_batch(images)
+        single = sum(count == 1 for count in self.class_counts)
+        if not single:
+            return ()
+        return (f"{counted(single, 'class')} of one image, drawn to nothing but its other view and its centre",)
 
     def prepare(self, *batches: Batch) -> tuple[Batch, ...]:
         """Put the keys of the batch into the queue."""

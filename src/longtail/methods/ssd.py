@@ -112,11 +112,10 @@ class SSD(Method):
         check_starts(balance_from=balance_from, distill_from=distill_from)
         classifier = linear_classifier(model, "to teach one like it")
         super().__init__(model, class_counts, views=(view, key_view))
-        self.contrast_weight, self.temperature = contrast_weight, temperature
-        self.contrast_temperature = contrast_temperature
+        self.contrast_weight, self.contrast_temperature = contrast_weight, contrast_temperature
         self.balance_from, self.distill_from, self.balance_lr_scale = balance_from, distill_from, balance_lr_scale
-        self.projection_size, self.queue_size, self.momentum = projection_size, queue_size, momentum
-        self.view, self.key_view = view, key_view
+        self.temperature, self.projection_size, self.queue_size = temperature, projection_size, queue_size
+        self.momentum, self.view, self.key_view = momentum, view, key_view
         self.stages, self._stage = (0.0, balance_from, distill_from), 1
         self.projection = build_projection(model, projection_size, "to learn by contrast")
         self.encoder = MomentumEncoder(model, self.projection, momentum)
@@ -131,6 +130,11 @@ class SSD(Method):
         """Give each stage whole epochs."""
         self.stages = whole_stages((0.0, self.balance_from, self.distill_from), epochs)
         _, self.balance_from, self.distill_from = self.stages
+
+    def check_batch(self, images: int) -> Sequence[str]:
+        """Refuse one that is larger than the queue."""
+        self.queue.check_batch(images)
+        return ()
 
     def set_progress(self, progress: float) -> None:
         """Begin, or go on with, the stage of this position."""

@@ -21,6 +21,7 @@ from longtail.models.create_model import check_model_name
 from longtail.models.packaged_weights import MODEL as PACKAGED
 from longtail.models.pretrained_weights import PretrainedWeights, find_weights
 from longtail.training.build_method import build_method, find_method
+from longtail.training.check_method import check_method
 from longtail.training.run_config import Precision, RunConfig
 from longtail.training.run_folder.model import load_model
 from longtail.training.run_folder.read import model_folder
@@ -73,23 +74,8 @@ def build_run(config: RunConfig, data: LongTailData | None = None, *, device: to
         weights=weights,
         networks={name: _network_of(config, name, data.classes).to(device) for name in find_method(config).needs},
     )
-    if config.optim.accumulate > 1 and not method.microbatches:
-        raise UsageError(
-            f"optim.accumulate must be 1 for {config.method['name']}, got {config.optim.accumulate}",
-            "its loss compares the images of a whole batch",
-            "use a smaller --batch-size instead",
-        )
-    if config.optim.sam_classes == "tail" and not (method.microbatches and len(method.samplers) == 1):
-        raise UsageError(
-            f"optim.sam_classes must be all for {config.method['name']}, got tail",
-            "its images cannot be taken by themselves: a step compares them, or pairs those of two samplers",
-            "leave optim.sam_classes out",
-        )
-    try:
-        if config.planned_epochs:
-            method.plan(config.planned_epochs)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
+    remarks = check_method(method, config, min(batch_size_for(config, data.train), len(data.train)))
+    data = replace(data, notes=(*data.notes, *remarks))
     return Parts(_resolved(config, data, preprocessing, method, weights), data, preprocessing, method, weights)
 
 

@@ -11,6 +11,7 @@ from longtail.methods import METHODS, Method
 from longtail.models import create_model
 from longtail.models.pretrained_weights import PretrainedWeights
 from longtail.models.stage_feature_net import StageFeatureNet
+from longtail.training.check_method import refusal
 from longtail.training.optimizer import reseed
 from longtail.training.recipes import list_presets
 from longtail.training.run_config import RunConfig, check_method_settings
@@ -45,7 +46,7 @@ def build_method(
                 model.classifier = HEADS[name](class_counts, **rest[0]).blank(model.num_features)
         return kind(model, class_counts, **settings)
     except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
-        raise UsageError(str(error.args[0] if error.args else error)) from error
+        raise refusal(config.method["name"], error) from error
 
 
 def find_method(config: RunConfig) -> type[Method]:

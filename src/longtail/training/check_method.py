@@ -1,0 +1,54 @@
+"""The gate between a method and its training: what it cannot train on is refused here, before anything is trained.
+
+A method says what is wrong with its arguments, its model, the epochs and the batches by a `ValueError`. Its hint, in
+brackets at the end, becomes the line that says what to do.
+"""
+
+from longtail._errors import UsageError
+from longtail.methods import Method
+from longtail.training.run_config import RunConfig
+
+
+def check_method(method: Method, config: RunConfig, batch_size: int) -> tuple[str, ...]:
+    """Refuse a training that the method cannot do; what the user should know of one that it can.
+
+    Args:
+        method: with its model.
+        config: of the run.
+        batch_size: the images of a step, over all ranks.
+    """
+    name = config.method["name"]
+    if config.optim.accumulate > 1 and not method.microbatches:
+        raise UsageError(
+            f"optim.accumulate must be 1 for {name}, got {config.optim.accumulate}",
+            "its loss compares the images of a whole batch",
+            "use a smaller --batch-size instead",
+        )
+    if config.optim.sam_classes == "tail" and not (method.microbatches and len(method.samplers) == 1):
+        raise UsageError(
+            f"optim.sam_classes must be all for {name}, got tail",
+            "its images cannot be taken by themselves: a step compares them, or pairs those of two samplers",
+            "leave optim.sam_classes out",
+        )
+    if not config.planned_epochs:
+        return ()
+    try:
+        method.plan(config.planned_epochs)
+        return tuple(f"{name}: {remark}" for remark in method.check_batch(batch_size))
+    except ValueError as error:
+        raise refusal(name, error) from error
+
+
+def refusal(name: str, error: Exception) -> UsageError:
+    """What a method, or its model, cannot be built or trained with, in three lines."""
+    text = str(error.args[0] if error.args else error)
+    what, bracket, hint = text.removesuffix(")").rpartition(" (") if text.endswith(")") else (text, "", "")
+    if not bracket:
+        what, hint = text, ""
+    if what.startswith("model must"):
+        hint = f"{hint or 'take --model resnet18, or resnet20 for small images'}; --method erm takes any network"
+    return UsageError(
+        what,
+        f"{name} cannot train on that",
+        hint or f"`longtail list methods` shows what {name} needs",
+    )
