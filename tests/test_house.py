@@ -1,12 +1,14 @@
 """How the modules are named: a module is called by what it is famous for, so that grep finds it."""
 
 import ast
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import longtail
+from longtail.methods import METHODS, Method
 
 ROOT = Path(longtail.__file__).parent
 MODULES = sorted(str(path.relative_to(ROOT)) for path in ROOT.rglob("*.py") if not path.name.startswith("_"))
@@ -58,3 +60,24 @@ def test_every_registry_stands_in_the_base_of_its_package() -> None:
         and ast.unparse(node.value.func).partition("[")[0] == "Registry"
     }
     assert {place for place in places if Path(place).name != "base.py"} == {"data/views.py"}
+
+
+METHOD_FILES = sorted(path for path in (ROOT / "methods").glob("[!_]*.py") if path.name != "base.py")
+
+
+def test_a_method_is_a_short_file() -> None:
+    lengths = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in METHOD_FILES}
+    assert statistics.median(lengths.values()) <= 130
+    assert {name: length for name, length in lengths.items() if length > 200} == {}
+
+
+def test_methods_share_no_base_but_the_contract() -> None:
+    """A method may vary another one, or have a base of its own; what several need is a part of them, not their base."""
+    registered = set(METHODS.values())
+    bases = {
+        base: [kind for kind in registered if issubclass(kind, base)]
+        for kind in registered
+        for base in kind.__mro__[1:]
+        if issubclass(base, Method) and base is not Method and base not in registered
+    }
+    assert {base.__name__: len(heirs) for base, heirs in bases.items() if len(heirs) > 1} == {}

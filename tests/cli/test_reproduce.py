@@ -255,7 +255,7 @@ def test_the_list_says_how_long_each_table_takes(capsys: pytest.CaptureFixture[s
         (["components", "--root", "nowhere"], 3, "components needs cifar10-lt:100"),
         (["components", "--data", "nowhere/"], 3, "nowhere"),
         (["components", *TINY, "--set", "method.component=2"], 2, "did you mean method.components?"),
-        (["rebalancing", *TINY, "--epochs", "1"], 2, "epochs must leave at least one for each stage"),
+        (["rebalancing", *TINY, "--epochs", "1"], 2, "epochs must be at least 2, one for each stage"),
     ],
 )
 def test_mistakes_are_answered_before_anything_runs(

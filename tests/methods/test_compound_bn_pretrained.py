@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from longtail.data.views import Batch
 from longtail.methods import METHODS, CompoundBN, Decoupled
-from longtail.methods.compound_bn import ROWS
+from longtail.methods._row_reading import ROW_PATHS
 from tests.support.small_network import COUNTS, network, norms
 
 TARGET = torch.arange(16) % len(COUNTS)
@@ -94,7 +94,7 @@ def test_a_few_steps_leave_the_answers_of_imagenet_weights_near_those_of_batch_n
 
 
 @pytest.mark.parametrize(("trained", "expected"), [(False, "random"), (True, "equal")])
-@pytest.mark.parametrize("row", [row for row in ROWS if row != "baseline"])
+@pytest.mark.parametrize("row", [row for row in ROW_PATHS if row != "baseline"])
 def test_components_start_equal_where_the_batch_norms_have_statistics(row: str, trained: bool, expected: str) -> None:
     model = network()
     if trained:

@@ -8,7 +8,7 @@ import yaml
 from torch import Tensor, nn
 
 from longtail.methods import CompoundBN
-from longtail.methods.compound_bn import ROWS
+from longtail.methods._row_reading import ROW_PATHS
 from longtail.nn import READINGS, CompoundBatchNorm, Reading, class_groups, convert_batch_norm
 from tests.support.small_network import COUNTS, TARGET, as_batch, images, network, norms
 
@@ -29,7 +29,7 @@ def test_components_start_apart_where_no_split_path_parts_them(reading: str, row
     assert {layer.reading.component_init for layer in norms(built)} == {expected}
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", ROW_PATHS)
 @pytest.mark.parametrize("reading", READINGS)
 def test_settings_are_complete_and_build_the_same_again(row: str, reading: str) -> None:
     built = CompoundBN(

@@ -68,7 +68,7 @@ def test_before_the_start_it_is_cross_entropy(start: float, progress: float) -> 
 def test_the_learning_rate_falls_where_the_weights_set_in() -> None:
     method = ib()
     method.set_progress(0.5)
-    assert method.lr_scale == 0.01
+    assert method.lr_scale == 0.1
 
 
 def test_an_image_that_is_certain_has_a_finite_loss_and_gradient() -> None:

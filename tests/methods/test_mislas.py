@@ -3,34 +3,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 
-from longtail.data.views import Batch
 from longtail.methods import MiSLAS
-from longtail.models import create_model
-
-COUNTS = [40, 10, 2]
-TARGET = torch.tensor([0, 0, 1, 2])
-BATCH = Batch((torch.linspace(-1, 1, 4 * 3 * 64).reshape(4, 3, 8, 8).sin(),), TARGET, torch.arange(4))
-
-
-def build(**settings: Any) -> MiSLAS:
-    torch.manual_seed(0)
-    return MiSLAS(create_model("resnet8", 3), COUNTS, **settings)
-
-
-def moved_by_a_step(method: MiSLAS) -> set[str]:
-    before = {key: value.clone() for key, value in method.state_dict().items()}
-    optimiser = torch.optim.SGD(method.parameter_groups(), lr=0.1, weight_decay=0.1)
-    optimiser.zero_grad()
-    method(*method.prepare(BATCH)).loss.backward()
-    optimiser.step()
-    method.after_step()
-    return {key for key, value in method.state_dict().items() if not torch.equal(value, before[key])}
+from tests.support.one_step import BATCH, COUNTS, TARGET, build, moved_by_a_step
 
 
 def test_the_first_stage_is_cross_entropy_with_the_soft_labels_of_mixup() -> None:
-    method = build().eval()
+    method = build(MiSLAS).eval()
     method.set_progress(0.0)
     torch.manual_seed(1)
     (batch,) = method.prepare(BATCH)
@@ -42,7 +21,7 @@ def test_the_first_stage_is_cross_entropy_with_the_soft_labels_of_mixup() -> Non
 
 
 def test_the_second_stage_without_smoothing_starts_as_cross_entropy_on_plain_images() -> None:
-    method = build(head=0.0, tail=0.0).eval()
+    method = build(MiSLAS, head=0.0, tail=0.0).eval()
     method.set_progress(0.95)
     (batch,) = method.prepare(BATCH)
     assert batch is BATCH
@@ -50,7 +29,7 @@ def test_the_second_stage_without_smoothing_starts_as_cross_entropy_on_plain_ima
 
 
 def test_smoothing_follows_the_equation() -> None:
-    method = build(head=0.4, tail=0.1).eval()
+    method = build(MiSLAS, head=0.4, tail=0.1).eval()
     method.set_progress(0.95)
     output = method(BATCH)
     expected = torch.zeros(())
@@ -63,7 +42,7 @@ def test_smoothing_follows_the_equation() -> None:
 
 
 def test_classifier_and_scales_learn_at_the_authors_rates() -> None:
-    method = build(classifier_lr_scale=0.2)
+    method = build(MiSLAS, classifier_lr_scale=0.2)
     method.set_progress(0.95)
     rest, scales = method.parameter_groups()
     assert method.lr_scale * rest.get("lr_scale", 1.0) == 0.2
@@ -73,7 +52,7 @@ def test_classifier_and_scales_learn_at_the_authors_rates() -> None:
 
 @pytest.mark.parametrize("policy", ["frozen", "shifted"])
 def test_the_second_stage_moves_classifier_and_scales_and_shifted_statistics(policy: str) -> None:
-    method = build(norm_policy=policy)
+    method = build(MiSLAS, norm_policy=policy)
     method.set_progress(0.95)
     learnt = {f"model.classifier.{name}" for name in ("scale", "linear.weight", "linear.bias")}
     moved = moved_by_a_step(method)
@@ -82,26 +61,13 @@ def test_the_second_stage_moves_classifier_and_scales_and_shifted_statistics(pol
     assert others == (set() if policy == "frozen" else {"running_mean", "running_var", "num_batches_tracked"})
 
 
-def test_one_epoch_is_too_short_for_two_stages() -> None:
-    with pytest.raises(ValueError, match="epochs must be at least 2, one for each stage, got 1"):
-        build().plan(1)
-
-
-def test_another_model_than_one_with_a_linear_classifier_is_refused() -> None:
-    with pytest.raises(ValueError, match="model must have"):
-        MiSLAS(nn.Sequential(nn.Flatten(), nn.Linear(192, 3)), COUNTS)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"classifier_from": 1.0}, r"classifier_from must be more than 0\.0 and less than 1, got 1\.0"),
-        ({"norm_policy": "warm"}, "norm_policy must be 'frozen', 'shifted' or 'reestimated', got 'warm'"),
-        ({"classifier_lr_scale": 0.0}, r"classifier_lr_scale must be positive and finite, got 0\.0"),
         ({"alpha": 0.0}, r"alpha must be positive and finite, got 0\.0"),
         ({"head": 1.0}, r"head must be at least 0 and less than 1, got 1\.0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build(**settings)
+        build(MiSLAS, **settings)

@@ -55,6 +55,11 @@ class FixedPart:
         for module in self.modules:
             module.training = self.policy != "frozen" and isinstance(module, StatisticsLayer)
 
+    def release(self, mode: bool) -> None:
+        """Back to the mode of the rest, once the part is fixed no longer."""
+        for module in self.modules:
+            module.training = mode
+
 
 def reset_layer(layer: nn.Module, seed: int) -> None:
     """Start a layer anew, in place, since the optimiser knows its parameters; the same on any device and rank."""

@@ -13,8 +13,10 @@ with the logits z_j of expert j and ‖w_j‖ the mean norm of the vectors that 
   rare classes sees the same images often, and would overfit at the full rate.
 - Sums over images go over all ranks, so that the mean is that of the whole batch.
 
-The authors' code was not to be had. This is built from descriptions of the paper, which leave open how many blocks an
-expert has (here: the last stage), over which rows the norm is taken, and the shares of the classes.
+Not checked against the authors' code, which was not to be had. This is built from descriptions of the paper by others.
+They agree on the overlapping classes, the silence, the scaled learning rates and the trunk's one gradient. They leave
+open how many blocks an expert has (here: the last stage), over which rows the norm is taken, and the shares of the
+classes; the number of epochs in the recipes has one source.
 
 Reference: Cai et al., "ACE: Ally Complementary Experts for Solving Long-Tailed Recognition in One-Shot", ICCV 2021.
 """

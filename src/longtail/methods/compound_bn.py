@@ -41,7 +41,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -52,24 +52,10 @@ from longtail.losses import negative_cosine_loss
 from longtail.methods._classifiers import check_logits
 from longtail.methods._losses import build_loss, loss_arguments
 from longtail.methods._mixture_use import describe_mixture, mixture_row
-from longtail.methods._norms import convert_norms, has_trained_norms
+from longtail.methods._norms import convert_norms
+from longtail.methods._row_reading import ROW_PATHS, Start, row_departures, row_reading
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
-from longtail.nn import READINGS, Reading, class_groups, frozen_statistics, split_path
-
-# The paths that a row trains.
-_PATHS = {
-    "baseline": (),
-    "sbn": ("split",),
-    "cbn": ("compound",),
-    "cbn_sbn": ("compound", "split"),
-    "cbn_sbn_dpl": ("compound", "split"),
-}
-ROWS = tuple(_PATHS)
-Start = Literal["auto", "equal", "random"]
-
-# Fields that mean nothing without a split path, and with one component: a departure is what makes a difference.
-_OF_THE_SPLIT_PATH = ("group_scheme", "update_on_split")
-_OF_A_MIXTURE = ("group_scheme", "component_init", "detach_responsibilities", "scale_affine")
+from longtail.nn import class_groups, frozen_statistics, split_path
 
 
 @METHODS.register("compound_bn")
@@ -124,17 +110,16 @@ class CompoundBN(Method):
         reading_settings: Mapping[str, Any] | None = None,
         sampler: str = "instance",
     ) -> None:
-        if row not in _PATHS:
-            raise ValueError(f"row must be one of {', '.join(_PATHS)}, got {row!r}")
+        if row not in ROW_PATHS:
+            raise ValueError(f"row must be one of {', '.join(ROW_PATHS)}, got {row!r}")
         dual_path = row == "cbn_sbn_dpl"
         super().__init__(
             model, class_counts, views=("weak", "strong") if dual_path else ("strong",), samplers=(sampler,)
         )
         _check_weights(row, split_loss_weight, similarity_weight)
-        if split_loss_weight is None and len(_PATHS[row]) == 2:
+        if split_loss_weight is None and len(ROW_PATHS[row]) == 2:
             split_loss_weight = float(not dual_path)
-        changes = _with_start(model, start, reading_settings or {})
-        settled = _settle(reading, row, momentum, changes)
+        settled = row_reading(model, reading, row, momentum=momentum, start=start, changes=reading_settings or {})
         self.row, self.components, self.reading, self.sampler = row, components, reading, sampler
         self.loss = loss
         self.criterion = build_loss(loss, self.class_counts, loss_settings)
@@ -149,8 +134,8 @@ class CompoundBN(Method):
         }
         groups = class_groups(len(self.class_counts), components, settled.group_scheme)
         self.register_buffer("groups", groups, persistent=False)
-        if _PATHS[row]:
-            self.departures = _departures(settled, row, components, split_loss_weight, self.layers)
+        if ROW_PATHS[row]:
+            self.departures = row_departures(settled, row, components, split_loss_weight, self.layers)
             self.model = convert_norms(model, components, layers=layers, reading=settled)
 
     def forward(self, *batches: Batch) -> MethodOutput:
@@ -159,7 +144,7 @@ class CompoundBN(Method):
         *weak, strong = self.views_of(batch)
         target = batch.target
         groups = self.groups[target]
-        if len(_PATHS[self.row]) < 2:
+        if len(ROW_PATHS[self.row]) < 2:
             logits = self._through_split(strong, groups) if self.row == "sbn" else self.model(strong)
             return sum_parts(logits, {"classification": self.criterion(logits, target)})
 
@@ -198,70 +183,8 @@ class CompoundBN(Method):
         return logits
 
 
-def _with_start(model: nn.Module, start: Start, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes of the reading, with the components' start among them where it is known."""
-    if start not in get_args(Start):
-        raise ValueError(f"start must be one of {', '.join(get_args(Start))}, got {start!r}")
-    given = changes.get("component_init", start)
-    if start not in ("auto", given):
-        raise ValueError(f"start must be that of reading_settings, {given!r}, got {start!r} (give one of the two)")
-    if given == "auto" and has_trained_norms(model):
-        given = "equal"
-    return {**changes} if given == "auto" else {**changes, "component_init": given}
-
-
-def _settle(name: str, row: str, momentum: float | None, changes: Mapping[str, Any]) -> Reading:
-    """The reading of that name with its changes, and with what the row asks for."""
-    if name not in READINGS:
-        raise ValueError(f"reading must be one of {', '.join(READINGS)}, got {name!r}")
-    known = [field.name for field in dataclasses.fields(Reading) if field.name != "momentum"]
-    unknown = [key for key in changes if key not in known]
-    if unknown:
-        hint = " (give it as momentum itself)" if unknown[0] == "momentum" else ""
-        raise ValueError(f"reading_settings must have keys among {', '.join(known)}, got {unknown[0]!r}{hint}")
-    if row == "sbn" and changes.get("update_on_split") is False:
-        raise ValueError(
-            "reading_settings must not set update_on_split to false in the row 'sbn': "
-            "no pass would leave statistics for inference"
-        )
-    asked: dict[str, Any] = {"update_on_split": True} if row == "sbn" else {}
-    if row == "cbn":
-        asked["component_init"] = "random"
-    if momentum is not None:
-        asked["momentum"] = momentum
-    return dataclasses.replace(READINGS[name], **{**asked, **changes})
-
-
-def _departures(
-    settled: Reading, row: str, components: int, split_loss_weight: float | None, layers: list[str] | None
-) -> tuple[str, ...]:
-    """What differs from both of the paper's readings and makes a difference in this row."""
-    chosen = dataclasses.asdict(settled) | {"layers": layers, "split_loss_weight": split_loss_weight}
-    papers: dict[str, tuple[Any, ...]] = {
-        name: (value,) for name, value in dataclasses.asdict(READINGS["appendix"]).items()
-    }
-    papers["statistics"] = ("running", "updated")  # Algorithm 2 and the text
-    papers["momentum"] = (0.1, 0.9)  # λ = 0.1, as torch's momentum and literally
-    if row == "cbn":
-        papers["component_init"] = ("random",)
-    weight = None if split_loss_weight is None else float(row == "cbn_sbn")
-    papers |= {"layers": (None,), "split_loss_weight": (weight,)}
-    void = (() if "split" in _PATHS[row] else _OF_THE_SPLIT_PATH) + (() if components > 1 else _OF_A_MIXTURE)
-    return tuple(
-        f"{name} is {_said(name, value)}, the paper's {' or '.join(_said(name, each) for each in papers[name])}"
-        for name, value in chosen.items()
-        if value not in papers[name] and name not in void
-    )
-
-
-def _said(name: str, value: object) -> str:
-    if value is None:
-        return {"momentum": "each batch norm's own", "layers": "all"}.get(name, "none")
-    return str(value).lower()
-
-
 def _check_weights(row: str, split_loss_weight: float | None, similarity_weight: float) -> None:
-    if split_loss_weight is not None and len(_PATHS[row]) < 2:
+    if split_loss_weight is not None and len(ROW_PATHS[row]) < 2:
         raise ValueError(
             "split_loss_weight weighs the split path beside the compound one, so it needs the row 'cbn_sbn' or "
             f"'cbn_sbn_dpl', got {split_loss_weight} in the row {row!r} (leave it out)"

@@ -11,15 +11,14 @@ re-sampling or weights do the balancing; RW is then Cui et al.'s loss. With `los
 RW at once, stage 2 balances twice.
 
 Norm layers are fixed as well, and dropout in the fixed part is off; `norm_policy` says what becomes of the running
-statistics, see `FixedPart`. Both stages have whole epochs: `plan` rounds `representation_share` up. The learning-rate
-schedule starts again with the epoch from which the fixed part is fixed. Optimisers skip parameters without a gradient,
-so neither weight decay nor momentum moves it.
+statistics, see `FixedPart`. Both stages have whole epochs: `plan` rounds `representation_share` up, but leaves stage 2
+one. The learning-rate schedule starts again with the epoch from which the fixed part is fixed. Optimisers skip
+parameters without a gradient, so neither weight decay nor momentum moves it.
 
 Reference: Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020 (cRT);
 Cheng et al., MM 2022, table 3: 80 % of the epochs for the representation.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, Self, cast
@@ -32,6 +31,7 @@ from longtail.losses import class_weights
 from longtail.methods._classifiers import check_logits
 from longtail.methods._losses import batch_loss, build_loss, loss_arguments, of_each_image, weigh_batch
 from longtail.methods._norms import FixedPart, NormPolicy, reset_layer
+from longtail.methods._whole_stages import whole_stages
 from longtail.methods._wrapped import WrappedMethod
 from longtail.methods.base import METHODS, HeadedModel, MethodOutput, check_headed, sum_parts
 
@@ -45,7 +45,7 @@ class Decoupled(WrappedMethod):
         class_counts: training images of each class.
         base: the method of stage 1, a name in `METHODS`.
         base_settings: its keyword arguments, such as `{"loss": "balanced_softmax"}`.
-        representation_share: the share of stage 1, rounded up to whole epochs; 0.8 is the paper's.
+        representation_share: the share of stage 1, moved to whole epochs, at least one a stage; 0.8 is the paper's.
         resample: whether stage 2 draws its images class-balanced.
         reweight: whether stage 2 weighs its losses by class.
         loss: of stage 2, a name in `LOSSES`.
@@ -108,14 +108,8 @@ class Decoupled(WrappedMethod):
 
     def plan(self, epochs: int) -> None:
         """Give each stage whole epochs."""
-        # Resolved before, the share may be a hair too large: 7 / 25 * 25 is above 7.
-        first = math.ceil(self.representation_share * epochs - 1e-6)
-        if not 1 <= first < epochs:
-            raise ValueError(
-                f"epochs must leave at least one for each stage, got {epochs} with "
-                f"representation_share={self.representation_share} "
-                f"(train for {fewest_epochs(self.representation_share)} or more, or choose another share)"
-            )
+        _, share = whole_stages((0.0, self.representation_share), epochs)
+        first = round(share * epochs)
         self.base_method.plan(first)
         self.representation_share = first / epochs
         self.stages = self._scaled_stages()
@@ -173,11 +167,6 @@ class Decoupled(WrappedMethod):
         self._fixed.begin()
         if self.reset_classifier:
             reset_layer(cast("HeadedModel", self.model).get_classifier(), self.seed)
-
-
-def fewest_epochs(share: float) -> int:
-    """The fewest epochs of which `share`, rounded up, leaves one for a second stage."""
-    return max(2, math.ceil(1 / (1 - share) - 1e-6))
 
 
 def _near(share: float) -> float:

@@ -8,25 +8,23 @@ and the network learns. Then the network and W are fixed and the correction, a, 
 come. It starts at none: the second stage begins as the network it corrects. With ρ = 0 it learns nothing about class
 sizes; the larger ρ, the more rare classes gain.
 
-Reference: Zhang et al., "Distribution Alignment: A Unified Framework for Long-tail Visual Recognition", CVPR 2021,
-eq. 5 to 9; ρ is that of its code for ImageNet-LT. It has no setting for CIFAR.
+Reference: Zhang et al., "Distribution Alignment: A Unified Framework for Long-tail Visual Recognition", CVPR 2021; ρ is
+that of its code for ImageNet-LT. It has no setting for CIFAR.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from longtail.data.views import Batch
 from longtail.losses import CrossEntropyLoss
-from longtail.methods._checks import check_positive, linear_classifier
+from longtail.methods._checks import linear_classifier
 from longtail.methods._classifiers import replace_classifier
 from longtail.methods._losses import batch_loss, weigh_batch
 from longtail.methods._norms import NormPolicy
 from longtail.methods._second_stage import SecondStage
-from longtail.methods._whole_stages import check_starts, whole_stages
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
 from longtail.nn.aligned_classifier import AlignedClassifier
 
@@ -69,8 +67,6 @@ class DisAlign(Method):
     ) -> None:
         if not 0 <= power < math.inf:
             raise ValueError(f"power must be a finite number of zero or more, got {power}")
-        check_positive(classifier_lr_scale=classifier_lr_scale)
-        check_starts(classifier_from=classifier_from)
         aligned = AlignedClassifier(linear_classifier(model, "to be corrected"))
         super().__init__(model, class_counts, views=(view,))
         replace_classifier(model, aligned)
@@ -79,20 +75,20 @@ class DisAlign(Method):
         self.criterion = CrossEntropyLoss(self.class_counts, reduction="none")
         weights = torch.tensor(self.class_counts.priors, dtype=torch.float32) ** -power
         self.register_buffer("class_weights", weights * len(weights) / weights.sum(), persistent=False)
-        self.stages = (0.0, classifier_from)
-        self.second, self._classifier = SecondStage(model, aligned, norm_policy), [aligned]
+        self._classifier = [aligned]
+        self.second = SecondStage(model, aligned, norm_policy, start=classifier_from, lr_scale=classifier_lr_scale)
+        self.stages = self.second.starts
 
     def plan(self, epochs: int) -> None:
         """Give each stage whole epochs."""
-        self.stages = whole_stages((0.0, self.classifier_from), epochs)
+        self.stages = self.second.plan(epochs)
         self.classifier_from = self.stages[1]
 
     def set_progress(self, progress: float) -> None:
         """Begin, or go on with, the stage of this position."""
         super().set_progress(progress)
-        self.second.switch(progress >= self.classifier_from)
-        self.lr_scale = self.classifier_lr_scale if self.second.on else 1.0
-        self.train(self.training)
+        self.second.set_progress(progress)
+        self.lr_scale = self.second.lr_scale
 
     def prepare(self, *batches: Batch) -> tuple[Batch, ...]:
         """Weigh the labels, in the second stage."""
@@ -114,9 +110,3 @@ class DisAlign(Method):
     @property
     def _weights(self) -> Tensor | None:
         return self.class_weights if self.second.on else None
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode, as in torch; in the second stage the fixed part as `norm_policy` says."""
-        super().train(mode)
-        self.second.set_mode(mode)
-        return self

@@ -13,17 +13,16 @@ Reference: Kang et al., "Decoupling Representation and Classifier for Long-Taile
 """
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import torch.nn.functional as F
 from torch import nn
 
 from longtail.data.views import Batch
-from longtail.methods._checks import check_positive, linear_classifier
+from longtail.methods._checks import linear_classifier
 from longtail.methods._classifiers import replace_classifier
 from longtail.methods._norms import NormPolicy
 from longtail.methods._second_stage import SecondStage
-from longtail.methods._whole_stages import check_starts, whole_stages
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
 from longtail.nn.scaled_classifier import ScaledClassifier
 
@@ -61,28 +60,26 @@ class LWS(Method):
         norm_policy: NormPolicy = "frozen",
         view: str = "strong",
     ) -> None:
-        check_positive(classifier_lr_scale=classifier_lr_scale)
-        check_starts(classifier_from=classifier_from)
         scaled = ScaledClassifier(linear_classifier(model, "to be scaled"))
         super().__init__(model, class_counts, views=(view,))
         replace_classifier(model, scaled)
         self.classifier_from, self.classifier_lr_scale = classifier_from, classifier_lr_scale
         self.norm_policy, self.view = norm_policy, view
-        self.stages = (0.0, classifier_from)
-        self.second, self._classifier = SecondStage(model, scaled, norm_policy), [scaled]
+        self._classifier = [scaled]
+        self.second = SecondStage(model, scaled, norm_policy, start=classifier_from, lr_scale=classifier_lr_scale)
+        self.stages = self.second.starts
 
     def plan(self, epochs: int) -> None:
         """Give each stage whole epochs."""
-        self.stages = whole_stages((0.0, self.classifier_from), epochs)
+        self.stages = self.second.plan(epochs)
         self.classifier_from = self.stages[1]
 
     def set_progress(self, progress: float) -> None:
         """Begin, or go on with, the stage of this position."""
         super().set_progress(progress)
-        self.second.switch(progress >= self.classifier_from)
+        self.second.set_progress(progress)
         self.samplers = ("class_balanced" if self.second.on else "instance",)
-        self.lr_scale = self.classifier_lr_scale if self.second.on else 1.0
-        self.train(self.training)
+        self.lr_scale = self.second.lr_scale
 
     def forward(self, *batches: Batch) -> MethodOutput:
         """The loss of the stage."""
@@ -101,9 +98,3 @@ class LWS(Method):
         given = [p for p in self.parameters() if p.requires_grad and p is not classifier.scale]
         scales = [classifier.scale] if classifier.scale.requires_grad else []
         return [{"params": given}, {"params": scales, "weight_decay": 0.0}]
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode, as in torch; in the second stage the fixed part as `norm_policy` says."""
-        super().train(mode)
-        self.second.set_mode(mode)
-        return self

@@ -7,7 +7,7 @@ with the features h of an image, its label y, and the row w_c of W. The norms gr
 τ = 1 removes them, τ = 0 keeps the decisions of W without its bias. The training is that of cross-entropy, so it costs
 nothing.
 
-Reference: Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020, eq. 4. There
+Reference: Kang et al., "Decoupling Representation and Classifier for Long-Tailed Recognition", ICLR 2020. There
 τ is chosen on validation images; here it is a setting.
 """
 

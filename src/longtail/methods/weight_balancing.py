@@ -14,7 +14,7 @@ found on validation images; the default is ours.
 
 import math
 from collections.abc import Sequence
-from typing import Self, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,6 @@ from longtail.methods._checks import check_positive, linear_classifier
 from longtail.methods._losses import batch_loss, weigh_batch
 from longtail.methods._norms import NormPolicy
 from longtail.methods._second_stage import SecondStage
-from longtail.methods._whole_stages import check_starts, whole_stages
 from longtail.methods.base import METHODS, HeadedModel, Method, MethodOutput, sum_parts
 
 
@@ -76,8 +75,7 @@ class WeightBalancing(Method):
     ) -> None:
         if not 0 <= classifier_decay < math.inf:
             raise ValueError(f"classifier_decay must be a finite number of zero or more, got {classifier_decay}")
-        check_positive(max_norm=max_norm, classifier_lr_scale=classifier_lr_scale)
-        check_starts(classifier_from=classifier_from)
+        check_positive(max_norm=max_norm)
         linear_classifier(model, "whose weights can be kept short")
         super().__init__(model, class_counts, views=(view,))
         self.classifier_from, self.classifier_lr_scale = classifier_from, classifier_lr_scale
@@ -85,21 +83,21 @@ class WeightBalancing(Method):
         self.classifier_decay, self.max_norm, self.beta = classifier_decay, max_norm, beta
         self.criterion = CrossEntropyLoss(self.class_counts, reduction="none")
         self.register_buffer("class_weights", class_weights(self.class_counts, beta=beta), persistent=False)
-        self.stages = (0.0, classifier_from)
-        self.second = SecondStage(model, self._classifier, norm_policy)
+        classifier = self._classifier
+        self.second = SecondStage(model, classifier, norm_policy, start=classifier_from, lr_scale=classifier_lr_scale)
+        self.stages = self.second.starts
 
     def plan(self, epochs: int) -> None:
         """Give each stage whole epochs."""
-        self.stages = whole_stages((0.0, self.classifier_from), epochs)
+        self.stages = self.second.plan(epochs)
         self.classifier_from = self.stages[1]
 
     def set_progress(self, progress: float) -> None:
         """Begin, or go on with, the stage of this position."""
         super().set_progress(progress)
-        if self.second.switch(progress >= self.classifier_from):
+        if self.second.set_progress(progress):
             self.after_step()
-        self.lr_scale = self.classifier_lr_scale if self.second.on else 1.0
-        self.train(self.training)
+        self.lr_scale = self.second.lr_scale
 
     def prepare(self, *batches: Batch) -> tuple[Batch, ...]:
         """Weigh the labels, in the second stage."""
@@ -132,9 +130,3 @@ class WeightBalancing(Method):
     @property
     def _weights(self) -> Tensor | None:
         return self.class_weights if self.second.on else None
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode, as in torch; in the second stage the fixed part as `norm_policy` says."""
-        super().train(mode)
-        self.second.set_mode(mode)
-        return self
