@@ -3,7 +3,7 @@
     z'_c = (1 + g a_c) z_c + g b_c,    g = sigmoid(v · h + u)
 
 with z from cross-entropy, fixed, and a, b, v, u from cross-entropy weighted by π_c^{−ρ}. Reference: Zhang et al.,
-"Distribution Alignment: A Unified Framework for Long-tail Visual Recognition", CVPR 2021, eq. 5 to 7; its ρ is 1.2 to
+"Distribution Alignment: A Unified Framework for Long-tail Visual Recognition", CVPR 2021; the ρ of its code is 1.2 to
 1.5. Here a starts at 0, so that the first correction is none.
 """
 

@@ -3,7 +3,7 @@
     z_c = w_c · h / ‖w_c‖^τ
 
 with the weights w_c of class c from cross-entropy. The norms grow with the number of images of a class; τ = 1 removes
-them. There is no bias. Reference: Kang et al., ICLR 2020, eq. 4.
+them. There is no bias. Reference: Kang et al., ICLR 2020.
 """
 
 from collections.abc import Sequence

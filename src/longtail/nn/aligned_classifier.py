@@ -5,8 +5,8 @@
 with features h, the logits z of a linear layer, scales a and offsets b of the classes and the gate's v and u. All four
 start at 0, so that the first correction is none.
 
-Reference: Zhang et al., "Distribution Alignment: A Unified Framework for Long-tail Visual Recognition", CVPR 2021,
-eq. 5 to 7; there a starts at 1.
+Reference: Zhang et al., "Distribution Alignment: A Unified Framework for Long-tail Visual Recognition", CVPR 2021;
+in its code a starts at 1.
 """
 
 import torch

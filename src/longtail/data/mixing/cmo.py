@@ -4,10 +4,11 @@
     classes has drawn; w = 1 − (area of the clipped box) / (H W)
 
 The background, with the weight w, comes from the images as they are; the patch from p_k ∝ 1 / n_k in the paper
-(the sampler `reverse`).
+(the sampler `reverse`). The authors' code does so in half of the steps, and in none of the first four and the last
+three epochs.
 
 Park et al., "The majority can help the minority: Context-rich minority oversampling for long-tailed
-classification", CVPR 2022, section 3.2 and algorithm 1.
+classification", CVPR 2022.
 """
 
 import torch
