@@ -181,9 +181,9 @@ def _train(
             say(f"accepted: {line}")
     check_validated(config, len(data.val))
     parts = build_run(config, data, device=fabric.device)
-    problems = [problem.message for problem in data.problems]
+    problems = [problem.message for problem in parts.data.problems]
     for line in (
-        *data.notes,
+        *parts.data.notes,
         *problems,
         *describe_run(parts.config, data, budget, device=fabric.device, folder=folder.path),
     ):
