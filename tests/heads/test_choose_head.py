@@ -3,7 +3,7 @@ import pytest
 import torch
 from sklearn.metrics import balanced_accuracy_score
 
-from longtail.heads import balanced_accuracy, choose_head, is_better
+from longtail.heads import LinearHead, balanced_accuracy, choose_head, is_better
 from longtail.heads.choose_head import deal_folds
 from tests.heads.test_contract import clusters
 
@@ -16,6 +16,37 @@ def test_each_fold_has_its_share_of_every_class() -> None:
     for k in range(3):
         sizes = np.bincount(fold[labels == k], minlength=4)
         assert sizes.max() - sizes.min() <= 1
+
+
+def test_images_that_were_taken_one_after_the_other_are_in_one_fold() -> None:
+    labels = np.repeat([0, 1], [40, 7])
+    fold = deal_folds(labels, 4)
+    for k in (0, 1):
+        changes = np.count_nonzero(np.diff(fold[labels == k]))
+        assert changes == 3
+    bursts = np.repeat(np.arange(4), 10)  # four bursts of ten images
+    assert all(len(set(fold[:40][bursts == burst])) == 1 for burst in range(4))
+
+
+def test_few_images_of_many_classes_do_not_all_fall_into_the_first_folds() -> None:
+    fold = deal_folds(np.repeat(np.arange(40), 2), 4)
+    assert np.bincount(fold, minlength=4).min() >= 10
+
+
+def test_validation_images_of_another_kind_decide() -> None:
+    generator = torch.Generator().manual_seed(0)
+    target = torch.arange(120) % 3
+    signal = torch.eye(3)[target] + 0.3 * torch.randn(120, 3, generator=generator)
+    latent = 5 * torch.randn(120, 8, generator=generator)  # in which the images of a class differ among themselves
+    rest = 0.05 * torch.randn(120, 100, generator=generator)
+    features = torch.cat([signal, latent, rest], 1)
+    other = torch.cat([signal, 4 * latent[torch.randperm(120, generator=generator)], rest], 1)  # and validation more so
+    found = choose_head(features, target, [40, 40, 40], validation=(other, target))
+    assert found.logits.shape == (120, 3)
+    kept = LinearHead([40, 40, 40], **found.settings).fit(features, target)
+    np.testing.assert_allclose(found.logits, kept(other).numpy(), rtol=1e-4, atol=1e-4)
+    assert found.balanced == pytest.approx(balanced_accuracy_score(target, found.logits.argmax(1)))
+    assert found.settings["whitening"] is not None
 
 
 def test_a_single_image_always_trains_and_is_not_scored() -> None:

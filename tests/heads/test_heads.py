@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import NearestCentroid
 from torch import nn
 
 from longtail.heads import ClassMeansHead, CRTHead, LinearHead, LWSHead, MaxNormHead, TauNormHead
+from longtail.heads.whiten_within_classes import whiten_within_classes
 from longtail.nn.aligned_classifier import AlignedClassifier
 from tests.heads.test_contract import clusters
 
@@ -22,6 +24,33 @@ def test_plain_linear_is_logistic_regression() -> None:
     found = head.fit(features, target)(features).log_softmax(1)
     oracle = LogisticRegression(C=1 / (decay * len(target)), tol=1e-10, max_iter=5000).fit(features, target)
     np.testing.assert_allclose(found.numpy(), oracle.predict_log_proba(features), atol=2e-3)
+
+
+def test_whitening_is_that_of_linear_discriminant_analysis() -> None:
+    features, target = clusters([200, 100, 60], spread=1.5)
+    features = features - features.mean(0)
+    white = whiten_within_classes(features, target, 1e-9)
+    oracle = LinearDiscriminantAnalysis(solver="eigen", store_covariance=True).fit(features, target)
+    inside = oracle.covariance_ * len(target) / (len(target) - 3)  # scikit-learn divides by N
+    expected = features.numpy() @ np.linalg.inv(inside) @ features.numpy().T
+    found = white.apply(features) / white.scale
+    np.testing.assert_allclose((found @ found.T).numpy(), expected, rtol=1e-2, atol=1e-2)
+    assert float(white.apply(features).square().mean()) == pytest.approx(1.0)
+
+
+def test_a_whitened_layer_is_folded_into_one_on_plain_features() -> None:
+    features, target = clusters(COUNTS, spread=1.5)
+    white = whiten_within_classes(features, target, 0.5)
+    inside = LinearHead(COUNTS).fit(white.apply(features), target)
+    found = LinearHead(COUNTS, whitening=0.5).fit(features, target)
+    np.testing.assert_allclose(found(features).numpy(), inside(white.apply(features)).numpy(), atol=1e-4)
+    assert found.weight.shape == (3, features.shape[1])
+
+
+def test_a_large_ridge_leaves_the_features_as_they_are() -> None:
+    features, target = clusters(COUNTS, spread=1.5)
+    features = features / features.square().mean().sqrt()
+    np.testing.assert_allclose(whiten_within_classes(features, target, 1e6).apply(features), features, atol=1e-4)
 
 
 def test_crt_is_logistic_regression_with_balanced_weights() -> None:

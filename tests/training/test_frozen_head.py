@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,6 +204,31 @@ def test_confidences_are_calibrated_by_the_cross_validation(run: Run) -> None:
     found = float(state["temperature"])
     assert 0.1 <= found <= 10
     assert found != 1
+
+
+def test_a_validation_split_that_is_large_enough_chooses_the_head(folder: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(folder, tmp_path / "data")
+    write_colours(data / "val", {"red": 60, "green": 40}, seed=2)
+    listener = Listener()
+    run = train_run(build_config(settings(data)), out=tmp_path / "a", callback=listener)
+    assert "linear: 100.0% balanced accuracy on the validation images" in "\n".join(listener.said)
+    assert "validation" in listener.embedded
+    assert len(list(csv.reader((run.path / "model" / "val_predictions.csv").open(encoding="utf-8")))) == 101
+
+
+def test_fewer_validation_images_do_not(folder: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(folder, tmp_path / "data")
+    write_colours(data / "val", {"red": 6, "green": 4}, seed=2)
+    listener = Listener()
+    train_run(build_config(settings(data)), out=tmp_path / "a", callback=listener)
+    assert "in 4-fold cross-validation" in "\n".join(listener.said)
+
+
+def test_too_few_images_to_judge_by_are_not_fine_tuned(folder: Path) -> None:
+    data = open_dataset(folder)
+    config = build_config(settings(folder, epochs=None, time=60))
+    found = plan_run(config, data, budget_of(config, time.monotonic()), device=torch.device("cpu"), callback=Callback())
+    assert found.epochs == 0
 
 
 def test_settled_settings_are_not_planned_again(folder: Path) -> None:

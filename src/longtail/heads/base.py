@@ -29,10 +29,12 @@ class Head(ABC):
     Attributes:
         knob: the argument that matters most; None if there is none.
         values: of the knob, to be tried by cross-validation, the first being the default.
+        alternatives: further settings, each tried with the best value of the knob, and kept if it is better.
     """
 
     knob: ClassVar[str | None] = None
     values: ClassVar[tuple[float, ...]] = ()
+    alternatives: ClassVar[tuple[dict[str, Any], ...]] = ()
 
     def __init__(self, class_counts: Sequence[int]) -> None:
         self.class_counts = ClassCounts(class_counts)

@@ -6,12 +6,13 @@
 
 with features h, class priors π, strength τ, smoothing ε and weight decay λ. Predictions take the plain z. Smoothing
 holds back the logits of classes with few images, which a linear layer with thousands of features separates perfectly.
+With `whitening`, h is whitened by the scatter within the classes first, and the map folded into W.
 
 References: Menon et al., ICLR 2021 (logit adjustment); Szegedy et al., CVPR 2016 (label smoothing).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from longtail.heads._solve import fit_layer, zero_linear
 from longtail.heads.base import HEADS, Head
+from longtail.heads.whiten_within_classes import whiten_within_classes
 from longtail.losses import LOSSES
 
 
@@ -34,6 +36,7 @@ class LinearHead(Head):
         loss: another name in `LOSSES`, instead of the above; it has its own settings and no smoothing.
         loss_settings: its keyword arguments.
         iterations: of L-BFGS.
+        whitening: λ of `whiten_within_classes`; None for none.
 
     Example:
         >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
@@ -43,6 +46,7 @@ class LinearHead(Head):
 
     knob = "weight_decay"
     values = (0.03, 0.1, 0.01, 0.003)
+    alternatives: ClassVar[tuple[dict[str, Any], ...]] = ({"whitening": 1.0},)
 
     def __init__(
         self,
@@ -54,8 +58,11 @@ class LinearHead(Head):
         loss: str | None = None,
         loss_settings: Mapping[str, Any] | None = None,
         iterations: int = 40,
+        whitening: float | None = None,
     ) -> None:
         super().__init__(class_counts)
+        if whitening is not None and not 1e-3 <= whitening <= 1e6:
+            raise ValueError(f"whitening must be from 0.001 to 1e+06, or None for none, got {whitening}")
         for name, value, most in (("strength", strength, 10.0), ("weight_decay", weight_decay, 1e6)):
             if not 0 <= value <= most:
                 raise ValueError(f"{name} must be from 0 to {most:g}, got {value}")
@@ -63,6 +70,7 @@ class LinearHead(Head):
             raise ValueError(f"label_smoothing must be at least 0 and less than 1, got {label_smoothing}")
         self.strength, self.label_smoothing, self.weight_decay = strength, label_smoothing, weight_decay
         self.loss, self.loss_settings, self.iterations = loss, loss_settings, iterations
+        self.whitening = whitening
 
     def blank(self, in_features: int) -> nn.Module:
         """A linear layer."""
@@ -71,9 +79,10 @@ class LinearHead(Head):
     def fit(self, features: Tensor, target: Tensor) -> nn.Module:
         """Solve the convex problem from zero."""
         layer = zero_linear(features.shape[1], len(self.class_counts))
-        return fit_layer(
-            layer, features, self._objective(target), weight_decay=self.weight_decay, iterations=self.iterations
-        )
+        white = None if self.whitening is None else whiten_within_classes(features, target, self.whitening)
+        seen = features if white is None else white.apply(features)
+        fit_layer(layer, seen, self._objective(target), weight_decay=self.weight_decay, iterations=self.iterations)
+        return layer if white is None else white.fold(layer)
 
     def _objective(self, target: Tensor) -> Callable[[Tensor], Tensor]:
         if self.loss is not None:

@@ -3,7 +3,8 @@
     image size → embeddings (cached) → cross-validation of the head → the head of all training images
 
 The network that comes out is whole: images to logits, like any other. Where the data has no validation split, the
-predictions of the cross-validation stand in for one, so that all images train the head.
+predictions of the cross-validation stand in for one, so that all images train the head. Where the user has one that is
+large enough, the head is chosen on it instead.
 """
 
 import time
@@ -44,6 +45,8 @@ EMBED_SHARE, _CHOOSE_SHARE = 0.7, 0.2
 # Cross-validation looks at no more images than this, the same number of each large class.
 _MOST_TO_CHOOSE = 6000
 _FOLDS = 4
+# Fewer validation images than this decide nothing.
+ENOUGH_TO_JUDGE = 100
 # The sizes at which embedding is timed, and how many images are read for it.
 _TIMED, _READ = (64, 160), 12
 
@@ -174,6 +177,7 @@ def fit_frozen_head(
     device: torch.device | str,
     say: Say,
     progress: Progress,
+    own_validation: bool = True,
 ) -> FrozenHead:
     """Fit the head of `net` in place.
 
@@ -190,30 +194,36 @@ def fit_frozen_head(
         device: where to embed.
         say: tells the user.
         progress: is told what is done, how far, of how much.
+        own_validation: whether the validation images are the user's, and not drawn from those of training.
     """
     name, settings = head["name"], {key: value for key, value in head.items() if key != "name"}
-    views = []
-    for mirrored in (False, True) if mirror else (False,):
+
+    def embed(images: ImageDataset, what: str, *, mirrored: bool = False) -> Tensor:
         cache = embedding_cache(weights, preprocessing, data.in_channels, net, mirrored=mirrored) if weights else None
-        what = "mirrored" if mirrored else "embedding"
-        views.append(
-            embed_images(
-                net,
-                data.train,
-                preprocessing,
-                cache=cache,
-                device=device,
-                workers=workers,
-                mirrored=mirrored,
-                progress=partial(progress, what),
-            )
+        found = embed_images(
+            net,
+            images,
+            preprocessing,
+            cache=cache,
+            device=device,
+            workers=workers,
+            mirrored=mirrored,
+            progress=partial(progress, what),
         )
         if cache is not None:
             cache.trim()
             if cache.problem:
                 say(cache.problem)
+        return found
+
+    judged = own_validation and can_judge(data)
+    views = [embed(data.train, "embedding")]
+    if mirror:
+        views.append(embed(data.train, "mirrored", mirrored=True))
+    validation = embed(data.val, "validation") if judged else None
     features = views[0]
     target = torch.from_numpy(data.train.targets)
+    labels = data.val.targets if judged else data.train.targets
     net.cpu().standardise(features)
     standard = (features - net.centre) / net.spread
     counts = list(data.class_counts)
@@ -228,6 +238,9 @@ def fit_frozen_head(
             seed=seed,
             seconds=None if seconds is None else _CHOOSE_SHARE * seconds,
             most_images=_most_images(counts),
+            validation=None
+            if validation is None
+            else ((validation - net.centre) / net.spread, torch.from_numpy(data.val.targets)),
             progress=partial(progress, "choosing the head"),
         )
         if mirror:
@@ -239,14 +252,18 @@ def fit_frozen_head(
         raise UsageError(str(error.args[0] if error.args else error), "", "`longtail list heads` shows all") from error
     scored = np.flatnonzero(~np.isnan(choice.logits[:, 0]))
     if len(scored):
-        temperature = believable_temperature(choice.logits[scored], data.train.targets[scored])
+        temperature = believable_temperature(choice.logits[scored], labels[scored])
         net.temperature.fill_(temperature)
         choice = replace(choice, logits=choice.logits / np.float32(temperature))
-    say(
-        f"head     {name}: {choice.balanced:.1%} balanced accuracy in {_FOLDS}-fold cross-validation "
-        f"({format_duration(choice.seconds)})"
-    )
+    where = "on the validation images" if judged else f"in {_FOLDS}-fold cross-validation"
+    say(f"head     {name}: {choice.balanced:.1%} balanced accuracy {where} ({format_duration(choice.seconds)})")
     return FrozenHead({"name": name, **choice.settings}, choice, features)
+
+
+def can_judge(data: LongTailData) -> bool:
+    """Whether the validation images are enough to choose a head by, and of more than half of the classes."""
+    trained = sum(count > 0 for count in data.class_counts)
+    return len(data.val) >= ENOUGH_TO_JUDGE and 2 * len(np.unique(data.val.targets)) > trained
 
 
 def embedding_cache(

@@ -27,7 +27,15 @@ from longtail.training.build import (
 from longtail.training.build_method import build_method, find_method
 from longtail.training.callback import Callback
 from longtail.training.duration import format_duration
-from longtail.training.frozen_head import EMBED_SHARE, SIZES, SMALL, affordable_size, choose_size, time_embedding
+from longtail.training.frozen_head import (
+    EMBED_SHARE,
+    ENOUGH_TO_JUDGE,
+    SIZES,
+    SMALL,
+    affordable_size,
+    choose_size,
+    time_embedding,
+)
 from longtail.training.loggers import check_loggers
 from longtail.training.recipes import find_recipe
 from longtail.training.run_config import OptimConfig, RunConfig
@@ -208,7 +216,8 @@ def _plan_head(
         # Embedded again after fine-tuning, to fit the head anew.
         left = _PLANNED * budget.left - 2 * embedding
         affordable = int(left / max(_TRAINING_COST * cost(size) * len(data.train), 1e-9))
-        epochs = min(affordable, _MOST_EPOCHS) if affordable >= _FEWEST_EPOCHS else 0
+        judges = len(data.val) or _HELD_OUT * len(data.train)
+        epochs = min(affordable, _MOST_EPOCHS) if affordable >= _FEWEST_EPOCHS and judges >= ENOUGH_TO_JUDGE else 0
     fraction = config.val_fraction
     if epochs and not fraction and not len(data.val):
         fraction = _HELD_OUT

@@ -197,7 +197,7 @@ def _train(
         folder.write_environment(command=shlex.join(sys.argv), device=str(fabric.device))
         write_record(folder.path, record)
         folder.log(f"started: {shlex.join(sys.argv)}")
-    parts, head = _fit_head(parts, budget, fabric, callback)
+    parts, head = _fit_head(parts, budget, fabric, callback, own_validation=not drawn)
     settings = parts.config.as_dict()
     if state is not None:
         check_settings(state["config"], settings)
@@ -288,7 +288,9 @@ def _keeper(parts: Parts, head: FrozenHead, fabric: Fabric) -> KeepBetter:
     )
 
 
-def _fit_head(parts: Parts, budget: Budget, fabric: Fabric, callback: Callback) -> tuple[Parts, FrozenHead | None]:
+def _fit_head(
+    parts: Parts, budget: Budget, fabric: Fabric, callback: Callback, *, own_validation: bool
+) -> tuple[Parts, FrozenHead | None]:
     """Fit the head that the settings ask for on the first rank, and give it to all; the settings then have it all."""
     if parts.config.head is None:
         return parts, None
@@ -309,6 +311,7 @@ def _fit_head(parts: Parts, budget: Budget, fabric: Fabric, callback: Callback) 
             device=fabric.device,
             say=callback.say,
             progress=callback.progress,
+            own_validation=own_validation,
         )
     settings: dict[str, Any]
     state, settings = fabric.broadcast((net.state_dict(), head.settings if head else {}))
