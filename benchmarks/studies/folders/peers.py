@@ -48,7 +48,7 @@ class Peer:
         title: in the tables.
         environment: None for longtail itself.
         module: the rival's script.
-        options: further arguments of it.
+        options: further arguments of it, or of `longtail train`.
         deterministic: whether one seed says it all.
     """
 
@@ -84,6 +84,8 @@ PEERS = {
         ("--class-weight", "balanced"),
         deterministic=True,
     ),
+    "longtail_from_scratch": Peer("longtail --from-scratch", options=("--from-scratch",)),
+    "fastai_from_scratch": Peer("fastai, from scratch", FASTAI, "fastai_fine_tune", ("--from-scratch",)),
     "ultralytics": Peer("Ultralytics, from scratch", ULTRALYTICS, "ultralytics_classify"),
     "autogluon": Peer("AutoGluon", AUTOGLUON, "autogluon_multimodal"),
 }
