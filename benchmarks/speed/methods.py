@@ -2,6 +2,7 @@
 
     python -m benchmarks.speed.methods
     python -m benchmarks.speed.methods --methods paco ssd --rounds 5
+    python -m benchmarks.speed.methods --table        # measures nothing: the table of docs/speed.md, from the records
 
 A step is the trainer's: prepare, forward, backward, optimiser, after_step, with the method's defaults on batches of 64
 random images of 32 x 32 and ResNet-20 (`lift` and its `erm` have a small transformer). Loading and views are not in it,
@@ -15,6 +16,7 @@ import math
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +25,9 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
-from benchmarks.record import append_record
+from benchmarks.record import ROOT, append_record, read_records
 from benchmarks.speed import RESULTS
+from benchmarks.studies.folders.table import fill
 from longtail.class_counts import ClassCounts
 from longtail.data import ArrayImages, LongTailData
 from longtail.data.views import Batch
@@ -149,13 +152,37 @@ def table(costs: dict[str, Cost]) -> str:
     return "\n".join(lines)
 
 
+def last_costs(records: Sequence[Mapping[str, Any]]) -> dict[str, Cost]:
+    """The last measured cost of each method that there is, with what it predicts now."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for record in records:
+        if record.get("benchmark") == "methods":
+            found |= record["metrics"]
+    return {
+        name: Cost(
+            METHODS[name].passes,
+            found[name]["ratio"],
+            [(middle, low, high) for middle, low, high in found[name]["stages"]],
+            found[name]["per_second"],
+        )
+        for name in METHODS
+        if name in found
+    }
+
+
 def main() -> None:
-    """Measure, print the table, and append the record."""
+    """Measure, print the table, and append the record; or write the table of the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--table", action="store_true", help="write the table of docs/speed.md, and measure nothing")
+    parser.add_argument("--page", type=Path, default=ROOT / "docs" / "speed.md")
     options = parser.parse_args()
+    if options.table:
+        content = table(last_costs(read_records(options.out)))
+        options.page.write_text(fill(options.page.read_text(encoding="utf-8"), content), encoding="utf-8")
+        return
     costs = {}
     for name in options.methods:
         with tempfile.TemporaryDirectory() as place:

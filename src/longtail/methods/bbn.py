@@ -78,7 +78,7 @@ class BBN(Method):
     """
 
     model: BilateralModel
-    passes = 2.0
+    passes = 2.4
     departures = ("both branches start from the same weights",)
 
     def __init__(

@@ -90,7 +90,7 @@ class CompoundBN(Method):
     """
 
     groups: Tensor
-    passes = 2.5
+    passes = 3.0
 
     def __init__(
         self,

@@ -38,7 +38,7 @@ class ModeNorm(ERM):
         >>> method = ModeNorm(create_model("resnet8", 3), [500, 50, 5])
     """
 
-    passes = 1.3
+    passes = 1.6
 
     def __init__(
         self,
