@@ -66,7 +66,7 @@ class Kill(NamedTuple):
     epoch: int | None
 
 
-def method_settings(name: str, teacher: Path | None = None, epochs: int = 6) -> dict[str, Any]:
+def method_settings(name: str, teacher: Path | None = None, epochs: int = 4) -> dict[str, Any]:
     """The recipe of a method or preset on the smallest images, with epochs for each of its stages.
 
     Args:
