@@ -55,14 +55,14 @@ def test_the_paths_of_a_csv_are_below_its_folder(tmp_path: Path) -> None:
         ("a.pgn", "did you mean"),
         ("empty", "holds no images"),
         ("*.webp", "holds no images"),
-        ("labels.csv", "has no column 'path'; its first line is 'file,label'"),
+        ("labels.csv", "has no column 'path'; its first line is 'photo,label'"),
         ("nothing.csv", "has no column 'path'"),
     ],
 )
 def test_sources_without_images(tmp_path: Path, source: str, message: str) -> None:
     images(tmp_path, "a.png")
     (tmp_path / "empty").mkdir()
-    (tmp_path / "labels.csv").write_text("file,label\na.png,1\n")
+    (tmp_path / "labels.csv").write_text("photo,label\na.png,1\n")
     (tmp_path / "nothing.csv").write_text("")
     with pytest.raises(DataError, match=message):
         find_images([str(tmp_path / source)])

@@ -47,6 +47,8 @@ def check(
     json: Annotated[bool, Parameter(negative="")] = False,
     html: Path | None = None,
     strict: Annotated[bool, Parameter(negative="")] = False,
+    path_column: str | None = None,
+    label_column: str | None = None,
     allow_empty: Annotated[bool, Parameter(negative="")] = False,
     ignore_unknown: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -70,6 +72,10 @@ def check(
         Also write the result to this HTML file.
     strict
         Exit with code 3 on any problem that can spoil a result, such as an image in both train and test.
+    path_column
+        Of a CSV, the column of image files (default: path, filename, image and the like).
+    label_column
+        Of a CSV, the column of classes (default: label, class, ClassId, category and the like).
     allow_empty
         Leave out classes without a training image, instead of stopping.
     ignore_unknown
@@ -80,7 +86,15 @@ def check(
     from longtail.data.open_dataset import take_inventory
 
     try:
-        found = take_inventory(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+        found = take_inventory(
+            data,
+            root,
+            seed,
+            path_column=path_column,
+            label_column=label_column,
+            allow_empty=allow_empty,
+            ignore_unknown=ignore_unknown,
+        )
         with Screen(f"checking {data}") as screen:
             report = check_data(found, full=full, progress=screen.advance)
     except DataError as error:

@@ -1,42 +1,53 @@
 """Lists of images: a user's CSV, and the `path label` lists of the benchmarks.
 
-A CSV has a header with `path`, `label` and, optionally, `split` (train, val or test; train if empty). Paths are
-relative to the CSV's folder. A list has one `path label` per line; labels are numbers from 0.
+A CSV has a header with `path`, `label` and, optionally, `split` (train, val or test; train if empty), or other names
+for these; see `CsvTable`. Paths are relative to the CSV's folder. A list has one `path label` per line; labels are
+numbers from 0.
 """
 
-import csv
 import difflib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from longtail._errors import DataError, counted
+from longtail.data.csv_table import CsvTable
 from longtail.data.folder import SPLIT_WORDS, missing
 from longtail.data.index_classes import index_classes
 from longtail.data.inventory import FileList, Inventory
 from longtail.data.splits import SPLITS, SplitName
 
-COLUMNS = ("path", "label")
 
-
-def find_csv_list(path: Path, *, allow_empty: bool = False, ignore_unknown: bool = False) -> Inventory:
+def find_csv_list(
+    path: Path,
+    *,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    allow_empty: bool = False,
+    ignore_unknown: bool = False,
+) -> Inventory:
     """Find the images that a CSV with the columns `path,label[,split]` lists.
 
     Args:
         path: the file.
+        path_column: the name of the column of image files; defaults to its usual names.
+        label_column: the name of the column of classes; defaults to its usual names.
         allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
     """
     if not path.is_file():
         raise missing(path)
     files: dict[SplitName, list[tuple[str, str]]] = {split: [] for split in SPLITS}
-    for line, row in _rows(path):
-        image, label = (row.get("path") or "").strip(), (row.get("label") or "").strip()
+    table = CsvTable(path, {"path": path_column, "label": label_column})
+    image_at, label_at = table.find_columns("path", "label")
+    split_at = table.column("split") if table.has("split") else None
+    for line, row in table.rows():
+        image, label = row[image_at].strip(), row[label_at].strip()
         if not image or not label:
             raise _bad_line(path, line, "needs a path and a label", f"got {image!r} and {label!r}")
-        word = (row.get("split") or "train").strip().lower()
+        word = (row[split_at].strip() if split_at is not None else "").lower() or "train"
         if word not in SPLIT_WORDS:
             near = difflib.get_close_matches(word, SPLIT_WORDS, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
@@ -93,32 +104,6 @@ def _names(folder: Path) -> frozenset[str]:
             return frozenset(entry.name for entry in entries if entry.is_file())
     except OSError:
         return frozenset()
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file)
-            reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
-            absent = [column for column in COLUMNS if column not in reader.fieldnames]
-            if absent:
-                raise DataError(
-                    f"{path} has no column {' and no column '.join(map(repr, absent))}; "
-                    f"its first line is {','.join(reader.fieldnames)!r}",
-                    "each image needs its path and its label",
-                    "make the first line path,label or path,label,split",
-                    code="missing-column",
-                    paths=[str(path)],
-                )
-            yield from ((reader.line_num, row) for row in reader)
-    except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path} cannot be read as a CSV: {error}",
-            "it says which images there are, and their labels",
-            "save it as UTF-8 text, separated by commas",
-            code="bad-csv",
-            paths=[str(path)],
-        ) from error
 
 
 def _bad_line(path: Path, line: int, rule: str, got: str, code: str = "bad-line") -> DataError:

@@ -96,6 +96,8 @@ def open_dataset(
     *,
     val_fraction: float | None = None,
     val_smallest: int = VAL_SMALLEST,
+    path_column: str | None = None,
+    label_column: str | None = None,
     allow_empty: bool = False,
     ignore_unknown: bool = False,
     check: bool = False,
@@ -109,6 +111,8 @@ def open_dataset(
         val_fraction: the fraction of the training images to hold out for validation, 0 for none; defaults to the
             rule above. A validation split on disk stays as it is.
         val_smallest: of your own images, a class with fewer than so many gives none to validation.
+        path_column: of a CSV, the name of the column of image files; defaults to its usual names, see `CsvTable`.
+        label_column: of a CSV, the name of the column of classes; defaults to its usual names.
         allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
         check: check every image first (see `check_data`): unreadable files are left out, and `problems` has what
@@ -122,7 +126,15 @@ def open_dataset(
         >>> list(data.class_counts)
         [120, 92, 71, 55, 43, 33, 25, 20, 15, 12]
     """
-    inventory = take_inventory(data, root, seed, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+    inventory = take_inventory(
+        data,
+        root,
+        seed,
+        path_column=path_column,
+        label_column=label_column,
+        allow_empty=allow_empty,
+        ignore_unknown=ignore_unknown,
+    )
     if check:
         inventory = check_data(inventory).data
     return split_inventory(inventory, seed, val_fraction=val_fraction, val_smallest=val_smallest)
@@ -133,6 +145,8 @@ def take_inventory(
     root: str | os.PathLike[str] | None = None,
     seed: int = 0,
     *,
+    path_column: str | None = None,
+    label_column: str | None = None,
     allow_empty: bool = False,
     ignore_unknown: bool = False,
 ) -> Inventory:
@@ -142,6 +156,8 @@ def take_inventory(
         data: a name, a folder or a CSV.
         root: the folder of the named sets.
         seed: the seed of the long-tailed subset.
+        path_column: of a CSV, the name of the column of image files; defaults to its usual names, see `CsvTable`.
+        label_column: of a CSV, the name of the column of classes; defaults to its usual names.
         allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
     """
@@ -153,7 +169,13 @@ def take_inventory(
             return DATASETS[name].find(data_root(place or root), factor, seed)
         path = Path(text)
         if path.suffix.lower() == ".csv" or path.is_file():
-            return find_csv_list(path, allow_empty=allow_empty, ignore_unknown=ignore_unknown)
+            return find_csv_list(
+                path,
+                path_column=path_column,
+                label_column=label_column,
+                allow_empty=allow_empty,
+                ignore_unknown=ignore_unknown,
+            )
         if not path.exists() and os.sep not in text:
             raise _unknown_name(text)
         return find_folder(path, allow_empty=allow_empty, ignore_unknown=ignore_unknown)

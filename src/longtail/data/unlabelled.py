@@ -7,16 +7,19 @@ Unlike a training image, one that cannot be decoded is never replaced by another
 and it is marked so that the predictions leave it out.
 """
 
-import csv
 import glob
 from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from PIL import Image, ImageOps
 
-from longtail._errors import DataError
+from longtail._errors import DataError, UsageError
+from longtail.data.csv_table import CsvTable
+from longtail.data.decode_image import to_rgb
 from longtail.data.folder import Folder, missing, not_readable
 
 if TYPE_CHECKING:
@@ -25,8 +28,16 @@ if TYPE_CHECKING:
     from longtail.data.images import ImageDataset
 
 
-def find_images(sources: Iterable[str]) -> list[str]:
+# One image, or what names several.
+Source = str | PathLike[str] | Image.Image | NDArray[np.uint8]
+
+
+def find_images(sources: Iterable[str], *, path_column: str | None = None) -> list[str]:
     """The image files that `sources` name, in order.
+
+    Args:
+        sources: files, folders, patterns, CSVs.
+        path_column: of a CSV, the name of the column of image files; defaults to its usual names, see `CsvTable`.
 
     Raises:
         DataError: a source does not exist, cannot be read, or holds no image.
@@ -34,7 +45,7 @@ def find_images(sources: Iterable[str]) -> list[str]:
     found: list[str] = []
     for source in sources:
         try:
-            images = list(_images_of(source))
+            images = list(_images_of(source, path_column))
         except OSError as error:
             raise not_readable(source, error) from error
         if not images:
@@ -49,12 +60,12 @@ def find_images(sources: Iterable[str]) -> list[str]:
     return found
 
 
-def _images_of(source: str) -> Iterator[str]:
+def _images_of(source: str, path_column: str | None) -> Iterator[str]:
     path = Path(source)
     if path.is_dir():
         yield from (str(path / name) for name in Folder(path).images_below())
-    elif path.suffix.lower() == ".csv" and path.is_file():
-        yield from _listed(path)
+    elif path.suffix.lower() in (".csv", ".tsv") and path.is_file():
+        yield from _listed(path, path_column)
     elif path.exists():
         yield source
     elif glob.has_magic(source):
@@ -65,44 +76,69 @@ def _images_of(source: str) -> Iterator[str]:
         raise missing(path)
 
 
-def _listed(file: Path) -> Iterator[str]:
-    """The column `path` of a CSV."""
-    try:
-        with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
-            reader = csv.DictReader(lines)
-            reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
-            if "path" not in reader.fieldnames:
-                raise DataError(
-                    f"{file} has no column 'path'; its first line is {','.join(reader.fieldnames)!r}",
-                    "it says where each image is",
-                    "name the column of the image files 'path' in the first line",
-                    code="missing-column",
-                    paths=[str(file)],
-                )
-            for row in reader:
-                name = (row["path"] or "").strip()
-                if name:
-                    yield str(file.parent / name)
-    except csv.Error as error:
-        raise DataError(
-            f"{file} cannot be read as a CSV: {error}",
-            "it says where each image is",
-            "save it as UTF-8 text, separated by commas",
-            code="bad-csv",
-            paths=[str(file)],
-        ) from error
+def _listed(file: Path, path_column: str | None) -> Iterator[str]:
+    """The column of image files of a CSV."""
+    table = CsvTable(file, {"path": path_column}, errors="surrogateescape")
+    place = table.column("path")
+    for _, row in table.rows():
+        if name := row[place].strip():
+            yield str(file.parent / name)
+
+
+def as_sources(images: Source | Iterable[Source]) -> list[str | NDArray[np.uint8]]:
+    """Image files and pixels that `images` names, in order: folders, patterns and CSVs become their files.
+
+    Args:
+        images: paths, Pillow images, or arrays, one or many. An array is uint8, (height, width), (height, width, 1 or
+            3), or (number, height, width, 1 or 3).
+
+    Raises:
+        DataError: a folder, pattern or CSV holds no image. A file that does not exist is kept, to be told of later.
+        UsageError: something is no image.
+    """
+    found: list[str | NDArray[np.uint8]] = []
+    for item in [images] if isinstance(images, str | PathLike | Image.Image | np.ndarray) else images:
+        if isinstance(item, str | PathLike):
+            name = fspath(item)
+            several = Path(name).is_dir() or Path(name).suffix.lower() in (".csv", ".tsv")
+            pattern = glob.has_magic(name) and not Path(name).exists()
+            found += find_images([name]) if several or pattern else [name]
+        elif isinstance(item, Image.Image):
+            found.append(np.array(to_rgb(ImageOps.exif_transpose(item))))
+        elif isinstance(item, np.ndarray):
+            found += _pixels_of(item)
+        else:
+            raise UsageError(
+                f"images must be paths, Pillow images or NumPy arrays, got {type(item).__name__}",
+                "",
+                "for a tensor (channels, height, width), pass tensor.permute(1, 2, 0).numpy()",
+            )
+    return found
+
+
+def _pixels_of(array: NDArray[Any]) -> list[NDArray[np.uint8]]:
+    several = array if array.ndim == 4 else array[None]
+    if several.ndim == 3:
+        several = several[..., None]
+    if array.dtype != np.uint8 or array.ndim not in (2, 3, 4) or several.shape[-1] not in (1, 3) or not array.size:
+        raise UsageError(
+            f"an array of images must be uint8, (height, width) or (height, width, 3), got {array.dtype} {array.shape}",
+            "other numbers could be of any range and order",
+            "pass values from 0 to 255 as uint8, channels last",
+        )
+    return [np.broadcast_to(image, (*image.shape[:2], 3)) for image in several]
 
 
 class UnlabelledImages:
-    """Image files as a data set whose labels are all 0, for `eval_loader`.
+    """Images as a data set whose labels are all 0, for `eval_loader`.
 
     Args:
-        paths: the files.
+        paths: the files, or pixels (height, width, 3).
         channels: 3 for RGB; 1 converts each image to grey, for models of grey images.
         size: the number of pixels that the shorter side needs; see `decode_image`.
     """
 
-    def __init__(self, paths: Sequence[str], *, channels: int, size: int | None = None) -> None:
+    def __init__(self, paths: Sequence[str | NDArray[np.uint8]], *, channels: int, size: int | None = None) -> None:
         import torch
 
         self.paths, self.channels, self.size = list(paths), channels, size
@@ -119,7 +155,9 @@ class UnlabelledImages:
         from longtail.data.decode_image import UNREADABLE, decode_image
 
         try:
-            pixels = torch.from_numpy(decode_image(self.paths[index], self.size)).permute(2, 0, 1)
+            item = self.paths[index]
+            given = decode_image(item, self.size) if isinstance(item, str) else item.copy()
+            pixels = torch.from_numpy(given).permute(2, 0, 1)
         except UNREADABLE:
             self._unreadable[index] = True
             pixels = torch.zeros(3, 8, 8, dtype=torch.uint8)

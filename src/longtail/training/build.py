@@ -90,6 +90,8 @@ def open_data(config: RunConfig) -> LongTailData:
         config.root,
         config.seed,
         val_fraction=fraction,
+        path_column=config.path_column,
+        label_column=config.label_column,
         allow_empty=config.allow_empty,
         ignore_unknown=config.ignore_unknown,
         check=True,

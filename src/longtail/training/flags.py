@@ -47,6 +47,8 @@ class TrainFlags(TypedDict, total=False):
     loggers: Sequence[str] | None
     max_time: float | None
     compile: bool | None
+    path_column: str | None
+    label_column: str | None
     allow_empty: bool | None
     ignore_unknown: bool | None
 

@@ -123,6 +123,8 @@ class RunConfig:
         flip: whether to mirror images at random in training. Auto follows from the data.
         augment: none, weak (crops and mirroring) or strong (AutoAugment as well); auto is what the method asks for.
         crop_scale: the smallest share of its area that a random crop keeps, for images that are resized.
+        path_column: of a CSV, the column of image files. Auto finds path, filename, image and the like.
+        label_column: of a CSV, the column of classes. Auto finds label, class, ClassId, category and the like.
         allow_empty: leave out classes without a training image instead of stopping.
         ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
         workers: processes that make batches, or auto.
@@ -156,6 +158,8 @@ class RunConfig:
     flip: bool | Auto = None
     augment: Augment | Auto = None
     crop_scale: Share | Auto = None
+    path_column: Auto | str = None
+    label_column: Auto | str = None
     allow_empty: bool = False
     ignore_unknown: bool = False
     workers: Whole | Auto = None
