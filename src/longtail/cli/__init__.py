@@ -28,6 +28,7 @@ COMMANDS = {
     "doctor": ("longtail.cli.doctor:doctor", "Show versions and hardware, and test the installation."),
     "evaluate": ("longtail.cli.evaluate:evaluate", "Measure a run on another data set or split."),
     "report": ("longtail.cli.report:report", "Rebuild the report of a run, or compare several runs."),
+    "adjust": ("longtail.cli.adjust:adjust", "Calibrate or shift the predictions of a run, without training."),
     "predict": ("longtail.cli.predict:predict", "Classify images with the model of a run."),
     "export": ("longtail.cli.export:export", "Export the model of a run as ONNX or safetensors."),
     "reproduce": ("longtail.cli.reproduce:reproduce", "Rerun the paper's tables and figures, and compare."),

@@ -20,7 +20,10 @@ def evaluate(
     split: Literal["test", "val", "train"] | None = None,
     shots: str = "100,20",
     root: Path | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
     ignore_unknown: Annotated[bool, Parameter(negative="")] = False,
+    as_trained: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Measure a run on another data set or split.
@@ -37,8 +40,14 @@ def evaluate(
         MANY,FEW: classes with more than MANY training images are many-shot, with fewer than FEW few-shot.
     root
         The folder of the named data sets (default: LONGTAIL_DATA, else the user's cache folder).
+    path_column
+        Of a CSV, the column of image files (default: path, filename, image and the like).
+    label_column
+        Of a CSV, the column of classes (default: label, class, ClassId, category and the like).
     ignore_unknown
         Leave out images of classes that the run does not know, instead of stopping.
+    as_trained
+        Measure without what `longtail adjust` stored.
     json
         Print one JSON object with every number.
     """
@@ -54,7 +63,10 @@ def evaluate(
             many=many,
             few=few,
             root=root,
+            path_column=path_column,
+            label_column=label_column,
             ignore_unknown=ignore_unknown,
+            as_trained=as_trained,
             progress=screen.advance,
         )
     for note in found.notes:
@@ -65,7 +77,12 @@ def evaluate(
         from longtail.cli.print_table import accuracy_lines
 
         print(f"{found.data}, {found.split}: {counted(found.evaluation.images, 'image')}")
+        if found.decision is not None:
+            print(f"adjusted: {found.decision}")
         print("\n".join(accuracy_lines(found.evaluation)))
+        if found.answered is not None and found.answered.precision is not None:
+            answered = f"{found.answered.answered.value:.1%} of the images get a prediction"
+            print(f"{answered}, {found.answered.precision.value:.1%} of these are right")
         print(found.evaluation.definition)
     return 0
 
@@ -91,6 +108,7 @@ def _print_json(run: Path, found: "Measurement") -> None:
                 "run": str(run),
                 "data": found.data,
                 "split": found.split,
+                "decision": None if found.decision is None else found.decision.as_json(),
                 "metrics": found.evaluation.metrics,
                 "evaluation": json.loads(found.evaluation.to_json()),
             },

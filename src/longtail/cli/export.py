@@ -14,6 +14,7 @@ def export(
     format_: Annotated[Literal["onnx", "safetensors"], Parameter(name="--format")] = "onnx",
     out: Path | None = None,
     push_to_hub: str | None = None,
+    as_trained: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Export the model of a run as ONNX or safetensors.
 
@@ -30,6 +31,8 @@ def export(
         The file or the folder (default: model.onnx, or hub, in RUN).
     push_to_hub
         Upload the safetensors folder to this repository on the Hugging Face hub, such as me/birds.
+    as_trained
+        Export without what `longtail adjust` stored.
     """
     from longtail._errors import UsageError
 
@@ -45,7 +48,7 @@ def export(
         raise UsageError(f"--out must be a folder for --format safetensors, got {out}", "", "change --out")
     from longtail.inference import load
 
-    classifier = load(run)
+    classifier = load(run, as_trained=as_trained)
     print(f"exporting {run} to {format_}", file=sys.stderr)  # a deep model takes a minute
     written = classifier.export(out or run / ("model.onnx" if format_ == "onnx" else "hub"))
     print(written.path)

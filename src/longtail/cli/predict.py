@@ -20,6 +20,8 @@ def predict(
     json: Annotated[bool, Parameter(negative="")] = False,
     batch_size: int = 64,
     workers: int | None = None,
+    path_column: str | None = None,
+    as_trained: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Classify images with the model of a run.
 
@@ -30,7 +32,7 @@ def predict(
     run
         The folder of a run, or one that `longtail export --format safetensors` wrote.
     images
-        Image files, folders of images, patterns such as 'birds/*.jpg', and CSV files with a column path.
+        Image files, folders of images, patterns such as 'birds/*.jpg', and CSV files with a column of image files.
     top
         Number of classes for each image.
     out
@@ -41,6 +43,10 @@ def predict(
         Images at a time.
     workers
         Processes that decode images (default: chosen by the number of images and cores).
+    path_column
+        Of a CSV, the column of image files (default: path, filename, image and the like).
+    as_trained
+        Predict without what `longtail adjust` stored.
     """
     if not images:
         command = shlex.join(["longtail", "predict", str(run)])
@@ -55,8 +61,8 @@ def predict(
     from longtail.data.unlabelled import find_images
     from longtail.inference import load
 
-    paths = find_images(images)
-    classifier = load(run)
+    paths = find_images(images, path_column=path_column)
+    classifier = load(run, as_trained=as_trained)
     with Screen(f"classifying {counted(len(paths), 'image')}") as screen:
         found = classifier.predict(paths, top=top, batch_size=batch_size, workers=workers, progress=screen.advance)
     if out is not None:

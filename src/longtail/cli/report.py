@@ -12,6 +12,7 @@ def report(
     *,
     open_: Annotated[bool, Parameter(name="--open", negative="")] = False,
     out: Path | None = None,
+    as_trained: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Rebuild the report of a run, or compare several runs.
 
@@ -26,6 +27,8 @@ def report(
         Open the page in the browser.
     out
         The file of the page (default: report.html in RUN, or comparison.html beside the first RUN).
+    as_trained
+        Leave out what `longtail adjust` stored.
     """
     from longtail._errors import UsageError
 
@@ -34,10 +37,10 @@ def report(
     from longtail.training.run_folder.report import write_comparison, write_report
 
     if len(runs) == 1:
-        file = write_report(runs[0], out)
+        file = write_report(runs[0], out, as_trained=as_trained)
     else:
         file = out or runs[0].parent / "comparison.html"
-        comparison = write_comparison(runs, file)
+        comparison = write_comparison(runs, file, as_trained=as_trained)
         names = list(comparison.evaluations)
         print("\n".join(comparison.verdict(name) for name in names[1:]))
     print(f"{'report' if len(runs) == 1 else 'comparison'}: {file}")

@@ -19,6 +19,8 @@ other metrics b is nearly zero. Measured on 20 simulated classes, 200 test sets 
 95 % intervals contain the true balanced accuracy 95 % of the time and the true ECE 94 %; with 200 images, 92 %
 and 80 %: below a thousand images an ECE is a rough figure.
 
+Where all images are right, or all are wrong, every resample agrees; the interval is then Wilson's (`widen_interval`).
+
 Reference: Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 8, 10 and 13.
 """
 

@@ -12,7 +12,7 @@ interval: to compare methods, compare several seeds of each.
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -75,12 +75,16 @@ class ClassDifference:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two or more runs on the same images; the first is the baseline of every difference."""
+    """Two or more runs on the same images; the first is the baseline of every difference.
+
+    `settings` has those of each run, by its name, as text.
+    """
 
     evaluations: Mapping[str, Evaluation]
     differences: tuple[Difference, ...]
     class_differences: tuple[ClassDifference, ...]
     bootstrap: Bootstrap
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def baseline(self) -> str:
@@ -97,6 +101,19 @@ class Comparison:
     def shown(self, run: str) -> list[Difference]:
         """The differences of `run` from the baseline whose intervals exclude 0."""
         return [d for d in self.differences if d.run == run and d.verdict != "no difference shown"]
+
+    def setting_differences(self) -> dict[str, tuple[str, ...]]:
+        """The settings that are not the same in all runs, with their values in the order of the runs; "–" for none.
+
+        Example:
+            >>> settings = {"a": {"lr": "1"}, "b": {}}
+            >>> found = compare_runs({"a": [[1.0, 0]], "b": [[0, 1.0]]}, [0], [2, 1], settings=settings)
+            >>> found.setting_differences()
+            {'lr': ('1', '–')}
+        """
+        keys = dict.fromkeys(key for one in self.settings.values() for key in one)
+        rows = {key: tuple(self.settings.get(name, {}).get(key, "–") for name in self.evaluations) for key in keys}
+        return {key: row for key, row in rows.items() if len(set(row)) > 1}
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -120,8 +137,12 @@ def compare_runs(
     level: float = 0.95,
     resampling: Resampling | None = None,
     seed: int = 0,
+    settings: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Comparison:
-    """Compare the logits (N, K) of two or more runs on the same images; see `evaluate` for the arguments."""
+    """Compare the logits (N, K) of two or more runs on the same images; see `evaluate` for the arguments.
+
+    `settings` are those of each run, by its name, of which the differences are shown.
+    """
     if len(runs) < 2:
         raise ValueError(f"runs must hold at least two runs to compare, got {len(runs)}")
     logits = {name: as_logits(values, name=f"logits of {name}") for name, values in runs.items()}
@@ -160,6 +181,7 @@ def compare_runs(
         differences=_differences(images, labels, how),
         class_differences=tuple(d for name in others for d in _by_class(name, images[baseline], images[name])),
         bootstrap=how,
+        settings=dict(settings or {}),
     )
 
 

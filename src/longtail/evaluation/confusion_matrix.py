@@ -17,6 +17,9 @@ import numpy as np
 
 from longtail.evaluation._arrays import Bools, Floats, Ints
 
+# Weighted sums of many images are not exact.
+_ROUNDING = 1e-9
+
 
 def confusion_matrix(target: Ints, prediction: Ints, num_classes: int) -> Ints:
     """Count images by true class (row) and predicted class (column)."""
@@ -56,7 +59,7 @@ def in_top_k(logits: Floats, target: Ints, k: int) -> Bools:
     return np.asarray(rank < k)
 
 
-def wilson_interval(successes: Ints, trials: Ints, *, z: float = 1.959964) -> tuple[Floats, Floats]:
+def wilson_interval(successes: Ints | Floats, trials: Ints | Floats, *, z: float = 1.959964) -> tuple[Floats, Floats]:
     """Wilson's interval for a proportion (95 % unless `z` says otherwise); NaN without trials.
 
     Used for single classes: they often have so few images that the bootstrap fails (0 right out of 5 has no width).
@@ -68,7 +71,15 @@ def wilson_interval(successes: Ints, trials: Ints, *, z: float = 1.959964) -> tu
     return np.maximum(centre - half, 0.0), np.minimum(centre + half, 1.0)
 
 
-def _ratio(part: Ints, whole: Ints) -> Floats:
+def widen_interval(value: float, low: float, high: float, trials: float) -> tuple[float, float]:
+    """Wilson's interval where all of `trials` are right or all are wrong, of which no resample tells; else as it is."""
+    if high - low > _ROUNDING or abs(value - round(value)) > _ROUNDING or trials <= 0:
+        return low, high
+    lower, upper = wilson_interval(np.array([round(value) * trials]), np.array([trials]))
+    return float(lower[0]), float(upper[0])
+
+
+def _ratio(part: Ints | Floats, whole: Ints | Floats) -> Floats:
     ratio = np.full(len(whole), np.nan)
     np.divide(part, whole, out=ratio, where=whole > 0)
     return ratio

@@ -14,6 +14,7 @@ from longtail.evaluation.confusion_matrix import (
     mean_over_support,
     precision_per_class,
     recall_per_class,
+    widen_interval,
     wilson_interval,
 )
 from longtail.evaluation.outcomes import Outcomes, outcomes, statistics
@@ -111,6 +112,7 @@ def _estimates(images: Outcomes, how: Bootstrap) -> dict[str, Estimate | None]:
         statistics(images, rows)
         for rows in resample(images.target, replicates=how.replicates, resampling=how.resampling, seed=how.seed)
     ]
+    trials = _trials(images)
     result: dict[str, Estimate | None] = {}
     for name, value in point.items():
         if np.isnan(value[0]):
@@ -121,8 +123,35 @@ def _estimates(images: Outcomes, how: Bootstrap) -> dict[str, Estimate | None]:
         smallest = -1.0 if name == "head_tail_gap" else 0.0
         if low is not None and high is not None:
             low, high = max(low, smallest), min(high, 1.0)
+            if name in trials:
+                low, high = widen_interval(float(value[0]), low, high, trials[name])
         result[name] = Estimate(float(value[0]), low, high)
+    gap, measured = result["head_tail_gap"], [found for name in GROUPS if (found := result[name]) is not None]
+    if gap is not None and gap.low is not None and gap.low == gap.high:
+        result["head_tail_gap"] = _gap_of(measured[0], measured[-1])
     return result
+
+
+def _trials(images: Outcomes) -> dict[str, float]:
+    """The images that each share counts as: for a mean of recalls, those that give it the same variance."""
+    support = np.bincount(images.target, minlength=images.num_classes).astype(np.float64)
+    trials = {"top1": float(len(images)), "top5": float(len(images))}
+    for name, members in (("balanced", support > 0), *((g, images.class_group == i) for i, g in enumerate(GROUPS))):
+        own = support[members & (support > 0)]
+        trials[name] = float(len(own) ** 2 / (1 / own).sum()) if len(own) else 0.0
+    return trials
+
+
+def _gap_of(head: Estimate, tail: Estimate) -> Estimate:
+    """The difference of two shares whose resamples all agree, with Newcombe's interval (1998, method 10)."""
+    value = head.value - tail.value
+    ends = (head.low, head.high, tail.low, tail.high)
+    if any(end is None for end in ends):
+        return Estimate(value)
+    head_low, head_high, tail_low, tail_high = (end for end in ends if end is not None)
+    below = np.hypot(head.value - head_low, tail_high - tail.value)
+    above = np.hypot(head_high - head.value, tail.value - tail_low)
+    return Estimate(value, max(float(value - below), -1.0), min(float(value + above), 1.0))
 
 
 def _class_results(

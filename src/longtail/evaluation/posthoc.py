@@ -95,10 +95,17 @@ def choose_tau(
     return adjust_logits(as_logits(test_logits, name="test_logits"), counts, best), choice
 
 
-def fit_temperature(logits: npt.ArrayLike, target: npt.ArrayLike, *, by_class: bool = False) -> float:
-    """The T that minimises the negative log-likelihood of `target` under softmax(z / T).
+def fit_temperature(
+    logits: npt.ArrayLike,
+    target: npt.ArrayLike,
+    *,
+    by_class: bool = False,
+    prior: npt.ArrayLike | None = None,
+    shift: npt.ArrayLike = 0.0,
+) -> float:
+    """The T that minimises the negative log-likelihood of `target` under softmax(z / T + shift).
 
-    With `by_class` each class weighs the same, however many images it has.
+    With `by_class` each class weighs the same, however many images it has; with `prior`, a class k weighs prior_k.
 
     In b = 1/T it is convex, with the derivative mean(Σ_k p_k z_k − z_y), whose zero is found by bisection. Where all
     images are right the optimum is T = 0, and the bound 0.001 is returned.
@@ -107,10 +114,14 @@ def fit_temperature(logits: npt.ArrayLike, target: npt.ArrayLike, *, by_class: b
     labels = as_target(target, num_images=len(values), num_classes=values.shape[1])
     values = values - values.max(axis=1, keepdims=True)
     own = np.take_along_axis(values, labels[:, None], axis=1)[:, 0]
-    weights = 1 / np.bincount(labels)[labels] if by_class else None
+    weights = 1 / np.bincount(labels)[labels] if by_class or prior is not None else None
+    if weights is not None and prior is not None:
+        weights = weights * np.maximum(np.asarray(prior, dtype=np.float64), 1e-12)[labels]
 
     def slope(inverse: float) -> float:
-        return float(np.average((softmax(values * inverse) * values).sum(axis=1) - own, weights=weights))
+        return float(
+            np.average((softmax(values * inverse + np.asarray(shift)) * values).sum(axis=1) - own, weights=weights)
+        )
 
     low, high = np.log(_HOTTEST), np.log(_COLDEST)
     if slope(float(np.exp(high))) <= 0:

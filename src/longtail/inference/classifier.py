@@ -6,7 +6,7 @@ predictions.csv has.
 
 import html
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +21,8 @@ from longtail.class_counts import ClassCounts, Group
 from longtail.data.images import ImageDataset
 from longtail.data.loader import eval_loader
 from longtail.data.scan import scan_file
-from longtail.data.unlabelled import Recoloured, UnlabelledImages
+from longtail.data.unlabelled import Recoloured, Source, UnlabelledImages, as_sources
+from longtail.evaluation import Decision
 from longtail.inference.image_predictions import Guess, ImagePrediction, ImagePredictions
 from longtail.training.run_folder.model import SavedModel, load_model
 from longtail.training.run_folder.read import model_folder
@@ -43,14 +44,23 @@ class Classifier:
         saved: the model as it was read.
         path: the folder that it came from.
         device: where it computes; defaults to an accelerator if there is one.
+        as_trained: leave out what `longtail adjust` stored.
 
     With a run in `runs/birds-1`, `load("runs/birds-1").predict(["a.jpg"])[0].guesses[0].name` is the most probable
     class of an image.
     """
 
-    def __init__(self, saved: SavedModel, path: Path, device: torch.device | str | None = None) -> None:
+    def __init__(
+        self,
+        saved: SavedModel,
+        path: Path,
+        device: torch.device | str | None = None,
+        *,
+        as_trained: bool = False,
+    ) -> None:
         chosen = device or (torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None)
         self.saved, self.path = saved, path
+        self.decision: Decision | None = None if as_trained else saved.decision
         self.device = torch.device(chosen or "cpu")
         self.model = saved.model.to(self.device)
         groups = self.class_counts.groups()
@@ -68,19 +78,20 @@ class Classifier:
 
     def predict(
         self,
-        paths: str | PathLike[str] | Iterable[str | PathLike[str]],
+        images: Source | Iterable[Source],
         *,
         top: int = 3,
         batch_size: int = _BATCH,
         workers: int | None = None,
         progress: Progress | None = None,
     ) -> ImagePredictions:
-        """The most probable classes of each image file, one entry per path, in order.
+        """The most probable classes of each image, one entry per image, in order.
 
         A file that cannot be read gets an entry with an `error` and no guesses.
 
         Args:
-            paths: image files; for folders, patterns and CSV files see `longtail.data.unlabelled.find_images`.
+            images: files, folders, patterns such as `birds/*.jpg`, CSV files, Pillow images, or uint8 arrays with
+                channels last; one or many.
             top: number of classes for each image.
             batch_size: images at a time.
             workers: processes that decode images; by default, chosen by the number of images and cores.
@@ -90,24 +101,44 @@ class Classifier:
             raise UsageError(f"top must be at least 1, got {top}")
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}")
-        names = [os.fspath(p) for p in ([paths] if isinstance(paths, str | PathLike) else paths)]
-        size = self.saved.preprocessing.evaluation().crop.decode_size
-        images = UnlabelledImages(names, channels=self.saved.in_channels, size=size)
+        sources = as_sources(images)
+        given = self._unlabelled(sources)
         found: list[tuple[Guess, ...]] = []
-        for logits in self._batches(images, batch_size, workers):
+        for logits in self._batches(given, batch_size, workers):
             best = logits.softmax(1).topk(min(top, logits.shape[1]))
             pairs = zip(best.values.tolist(), best.indices.tolist(), strict=True)
             found += [tuple(self._guess(k, p) for p, k in zip(*pair, strict=True)) for pair in pairs]
             if progress is not None:
-                progress(len(found), len(names))
+                progress(len(found), len(sources))
+        names = [source if isinstance(source, str) else f"[{i}]" for i, source in enumerate(sources)]
         # The reasons are found again here: shared memory carries no text.
-        errors = {i: scan_file(names[i], full=True).error or "cannot be decoded" for i in images.unreadable}
+        errors = {i: scan_file(names[i], full=True).error or "cannot be decoded" for i in given.unreadable}
+        least = self.decision.abstain_below if self.decision is not None else 0.0
         return ImagePredictions(
             [
-                ImagePrediction(name, () if i in errors else guesses, errors.get(i, ""))
+                ImagePrediction(name, (), errors[i])
+                if i in errors
+                else ImagePrediction(name, guesses, abstained=guesses[0].probability < least)
                 for i, (name, guesses) in enumerate(zip(names, found, strict=True))
             ]
         )
+
+    def predict_proba(
+        self,
+        images: Source | Iterable[Source],
+        *,
+        batch_size: int = _BATCH,
+        workers: int | None = None,
+    ) -> NDArray[np.float32]:
+        """The probability of each class for each image, (N, K), in the order of `classes`; see `predict`.
+
+        The row of a file that cannot be read is NaN.
+        """
+        given = self._unlabelled(as_sources(images))
+        rows = [logits.softmax(1).numpy() for logits in self._batches(given, batch_size, workers)]
+        probs = np.concatenate(rows) if rows else np.zeros((0, len(self.classes)), np.float32)
+        probs[given.unreadable] = np.nan
+        return probs
 
     def logits(
         self,
@@ -117,7 +148,10 @@ class Classifier:
         workers: int | None = None,
         progress: Progress | None = None,
     ) -> NDArray[np.float32]:
-        """The logits (N, K) of labelled images, in their order; images become grey or RGB as the model needs them."""
+        """The logits (N, K) of labelled images, in their order, with the decision applied.
+
+        Images become grey or RGB as the model needs them.
+        """
         if len(images) and len(images[0][0]) != self.saved.in_channels:
             size = self.saved.preprocessing.evaluation().crop.decode_size
             images = Recoloured(images, self.saved.in_channels, size)
@@ -150,7 +184,12 @@ class Classifier:
         loader.set_epoch(0)
         self.model.eval()
         for batch in loader:
-            yield self.model(batch.views[0].to(self.device)).float().cpu()
+            logits = self.model(batch.views[0].to(self.device)).float().cpu()
+            yield logits if self.decision is None else torch.from_numpy(self.decision.apply(logits.numpy()))
+
+    def _unlabelled(self, sources: Sequence[str | NDArray[np.uint8]]) -> UnlabelledImages:
+        size = self.saved.preprocessing.evaluation().crop.decode_size
+        return UnlabelledImages(sources, channels=self.saved.in_channels, size=size)
 
     def _guess(self, index: int, probability: float) -> Guess:
         return Guess(self.classes[index], probability, self._group[index], self.saved.class_counts[index])
@@ -160,7 +199,8 @@ class Classifier:
 
     def _title(self) -> str:
         model, method = self.saved.config["model"], self.saved.config["method"]
-        return f"{model['name']} trained with {method.get('name')}, {counted(len(self.classes), 'class')}"
+        adjusted = f", {self.decision}" if self.decision is not None else ""
+        return f"{model['name']} trained with {method.get('name')}, {counted(len(self.classes), 'class')}{adjusted}"
 
     def _repr_html_(self) -> str:
         groups = self.class_counts.groups()
@@ -170,12 +210,15 @@ class Classifier:
         return f"<table><caption>{html.escape(f'{self.path}: {self._title()}')}</caption>{rows}</table>"
 
 
-def load(path: str | PathLike[str], device: torch.device | str | None = None) -> Classifier:
+def load(
+    path: str | PathLike[str], device: torch.device | str | None = None, *, as_trained: bool = False
+) -> Classifier:
     """The model of a run, or of a folder that `longtail export --format safetensors` wrote.
 
     Args:
         path: the folder.
         device: where it computes; defaults to an accelerator if there is one.
+        as_trained: leave out what `longtail adjust` stored.
 
     Raises:
         DataError: there is no finished run of this version, or it is broken; the message says which.
@@ -191,4 +234,4 @@ def load(path: str | PathLike[str], device: torch.device | str | None = None) ->
             "copy the file again from the machine that trained the run",
             code="broken-model",
         ) from error
-    return Classifier(saved, Path(path), device)
+    return Classifier(saved, Path(path), device, as_trained=as_trained)

@@ -1,13 +1,16 @@
 """Export to one self-describing ONNX file, which is checked against torch before it replaces anything.
 
-Input `images`: float32 (batch, channels, size, size), preprocessed. Output `logits`: float32 (batch, classes).
-The batch may have any size. The metadata holds strings, some of them JSON:
+Input `images`: float32 (batch, channels, size, size), preprocessed. Output `logits`: float32 (batch, classes), with
+what `longtail adjust` stored done to them. If that abstains there is a second output `label`: int64 (batch), the
+predicted class, or -1 for an image that is too unsure. The batch may have any size. The metadata holds strings, some of
+them JSON:
 
 | Key | Holds |
 |---|---|
 | classes | the names, in the order of the logits |
 | class_counts | training images of each class |
 | preprocessing | resize, crop, channels, mean, std: how to preprocess an image |
+| decision | what the graph does to the logits: shift, temperature, abstain_below, how they were chosen; or null |
 | model, method, data, longtail | the network, the method, the data set, the version |
 """
 
@@ -24,6 +27,7 @@ from torch import nn
 
 from longtail._errors import DataError
 from longtail.data.transforms.crop import CentreCrop
+from longtail.evaluation import Decision
 from longtail.inference.exported import Exported
 from longtail.nn import fold_batch_norm
 
@@ -34,6 +38,30 @@ TOLERANCE = 1e-4
 BATCH_SIZES = (1, 3, 8)
 # Protocol buffers end at 2 GB: the weights of larger models go into a separate file.
 _LARGEST = 1_800_000_000
+
+
+class DecidingModel(nn.Module):
+    """A network with its decision behind it; see `longtail.evaluation.decision`.
+
+    Args:
+        model: from images to logits.
+        decision: what is done to them.
+    """
+
+    shift: torch.Tensor
+
+    def __init__(self, model: nn.Module, decision: Decision) -> None:
+        super().__init__()
+        self.model, self.temperature, self.abstain_below = model, decision.temperature, decision.abstain_below
+        self.register_buffer("shift", torch.tensor(decision.shift, dtype=torch.float32))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        """Images to logits, and to labels if the decision abstains."""
+        logits: torch.Tensor = self.model(images).float() / self.temperature + self.shift
+        if not self.abstain_below:
+            return logits
+        confidence, label = logits.softmax(1).max(1)
+        return logits, torch.where(confidence < self.abstain_below, -1, label)
 
 
 class ExportError(DataError):
@@ -48,6 +76,9 @@ def export_onnx(classifier: "Classifier", out: Path) -> Exported:
         DataError: `out` cannot be written.
     """
     model = copy.deepcopy(classifier.model).cpu().eval()
+    folded = fold_batch_norm(copy.deepcopy(model))
+    if classifier.decision is not None:
+        model, folded = (DecidingModel(part, classifier.decision).eval() for part in (model, folded))
     size, channels = classifier.saved.preprocessing.size, classifier.saved.in_channels
     inputs = [_images(number, channels, size) for number in BATCH_SIZES]
     try:
@@ -56,7 +87,7 @@ def export_onnx(classifier: "Classifier", out: Path) -> Exported:
     except OSError as error:
         raise _cannot_write(out, error) from error
     try:
-        _write(fold_batch_norm(copy.deepcopy(model)), inputs[1], metadata(classifier), draft / out.name)
+        _write(folded, inputs[1], metadata(classifier), draft / out.name)
         difference = max(_difference(model, draft / out.name, images) for images in inputs)
         if not difference <= TOLERANCE:
             raise ExportError(
@@ -82,6 +113,7 @@ def metadata(classifier: "Classifier") -> dict[str, str]:
         "class_counts": list(classifier.class_counts),
         "preprocessing": describe_preprocessing(classifier),
         "method": config["method"],
+        "decision": None if classifier.decision is None else classifier.decision.as_json(),
     }
     # Class names come from file names, which need not be valid text; the metadata must be.
     texts = {name: json.dumps(value) for name, value in values.items()}
@@ -116,7 +148,7 @@ def _write(model: nn.Module, example: torch.Tensor, properties: dict[str, str], 
             dynamo=True,
             dynamic_shapes=({0: "batch"},),
             input_names=["images"],
-            output_names=["logits"],
+            output_names=["logits", "label"][: 2 if getattr(model, "abstain_below", 0.0) else 1],
             verbose=False,
         )
     if program is None:
@@ -132,7 +164,8 @@ def _difference(model: nn.Module, file: Path, images: torch.Tensor) -> float:
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     (found,) = session.run(["logits"], {"images": images.numpy()})
     with torch.no_grad():
-        expected = model(images)
+        answer = model(images)
+    expected = answer[0] if isinstance(answer, tuple) else answer
     if tuple(found.shape) != tuple(expected.shape):
         raise ExportError(
             f"the exported model gives logits of shape {tuple(found.shape)}, torch's {tuple(expected.shape)}",

@@ -12,9 +12,9 @@ import yaml
 
 from longtail._errors import DataError, counted
 from longtail._files import make_folder, whole_file, write_text
-from longtail.evaluation import Estimate, Evaluation, evaluate
+from longtail.evaluation import Estimate, Evaluation
 from longtail.inference.exported import Exported
-from longtail.training.run_folder.model import CONFIG, WEIGHTS
+from longtail.training.run_folder.model import CONFIG, WEIGHTS, store_decision
 from longtail.training.run_folder.read import model_folder, open_run
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def write_hub_folder(classifier: "Classifier", out: Path) -> Exported:
             "free some space, or choose another --out",
             code="cannot-write",
         ) from error
+    if classifier.decision is None and classifier.saved.decision is not None and out.resolve() != source.resolve():
+        store_decision(out, None)
     write_text(out / CARD, model_card(classifier, _measured(classifier)))
     return Exported(out)
 
@@ -87,6 +89,8 @@ def model_card(classifier: "Classifier", found: Evaluation | None) -> str:
         "## Use",
         _USE,
     ]
+    if classifier.decision is not None:
+        parts.append(f"Its logits are adjusted after the training: {_text(str(classifier.decision))}.")
     if found is not None:
         parts += ["## Results", _results(found)]
     if "few" in groups:
@@ -104,9 +108,7 @@ def _measured(classifier: "Classifier") -> Evaluation | None:
     """The evaluation of the run that the model comes from; None without the run."""
     if not (classifier.path / "config.yaml").exists():
         return None
-    run = open_run(classifier.path)
-    predictions = run.predictions()
-    return evaluate(predictions.logits, predictions.target, run.class_counts, run.classes)
+    return open_run(classifier.path).evaluate(as_trained=classifier.decision is None)
 
 
 def _front_matter(classifier: "Classifier", found: Evaluation | None, name: str) -> str:

@@ -12,6 +12,7 @@ from longtail._errors import counted
 from longtail.class_counts import Group
 
 RARE = "*"
+UNSURE = " ?"
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,13 @@ class ImagePrediction:
         path: the file.
         guesses: empty if the image could not be read.
         error: why the image could not be read; empty if it could.
+        abstained: whether the best guess is too unsure to be a prediction, by the run's decision.
     """
 
     path: str
     guesses: tuple[Guess, ...]
     error: str = ""
+    abstained: bool = False
 
 
 class ImagePredictions(Sequence[ImagePrediction]):
@@ -84,6 +87,7 @@ class ImagePredictions(Sequence[ImagePrediction]):
             {
                 "path": image.path,
                 "error": image.error or None,
+                "abstained": image.abstained,
                 "predictions": [
                     {
                         "class": guess.name,
@@ -103,7 +107,7 @@ class ImagePredictions(Sequence[ImagePrediction]):
         return json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n"
 
     def to_csv(self) -> str:
-        """The text of a CSV file: one line per image, three columns per guess."""
+        """The text of a CSV file: one line per image, three columns per guess; no class where it abstained."""
         most = max((len(image.guesses) for image in self), default=1) or 1
         columns = ["path", "class", "probability", "group"]
         for rank in range(2, most + 1):
@@ -113,13 +117,16 @@ class ImagePredictions(Sequence[ImagePrediction]):
         writer.writerow([*columns, "error"])
         for image in self:
             cells = [cell for g in image.guesses for cell in (g.name, f"{g.probability:.6f}", g.group)]
+            if image.abstained:
+                cells[0] = cells[2] = ""
             writer.writerow([image.path, *cells, *[""] * (3 * (most - len(image.guesses))), image.error])
         return text.getvalue()
 
     def lines(self) -> list[str]:
         """A table for a terminal; rare classes have a star."""
         rows = [
-            [image.path, *(f"{g.name}{RARE if g.rare else ''} {g.probability:.1%}" for g in image.guesses)]
+            [image.path + UNSURE * image.abstained]
+            + [f"{g.name}{RARE if g.rare else ''} {g.probability:.1%}" for g in image.guesses]
             if image.guesses
             else [image.path, "unreadable"]
             for image in self
@@ -128,11 +135,15 @@ class ImagePredictions(Sequence[ImagePrediction]):
         widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(columns)]
         table = ["  ".join(f"{cell:<{widths[c]}}" for c, cell in enumerate(row)).rstrip() for row in rows]
         rare = any(guess.rare for image in self for guess in image.guesses)
-        return [*table, f"{RARE} rare: a class with few training images"] if rare else table
+        if rare:
+            table.append(f"{RARE} rare: a class with few training images")
+        if any(image.abstained for image in self):
+            table.append(f"{UNSURE.strip()} no prediction: too unsure, by what longtail adjust stored")
+        return table
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{html.escape(image.path)}</td>"
+            f"<tr><td>{html.escape(image.path)}{UNSURE * image.abstained}</td>"
             + "".join(
                 f"<td>{html.escape(g.name)}{RARE if g.rare else ''} <small>{g.probability:.1%}</small></td>"
                 for g in image.guesses

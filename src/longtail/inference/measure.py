@@ -16,19 +16,25 @@ from longtail.data import FileImages, ImageDataset
 from longtail.data.inventory import FileList, Inventory
 from longtail.data.open_dataset import take_inventory
 from longtail.data.splits import SPLITS, SplitName
-from longtail.evaluation import Evaluation, evaluate
+from longtail.evaluation import Decision, Evaluation, Promise, evaluate, measure_promise
 from longtail.training.run_config import RunConfig, build_config
 from longtail.training.run_folder.read import FinishedRun, open_run
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """The numbers of a run, and the images that they were measured on."""
+    """The numbers of a run, and the images that they were measured on.
+
+    They include what `longtail adjust` stored, the `decision`; where it abstains from some images, `answered` is about
+    the others.
+    """
 
     evaluation: Evaluation
     data: str
     split: str
     notes: tuple[str, ...] = ()
+    decision: Decision | None = None
+    answered: Promise | None = None
 
 
 def measure(
@@ -39,7 +45,10 @@ def measure(
     many: int = 100,
     few: int = 20,
     root: Path | None = None,
+    path_column: str | None = None,
+    label_column: str | None = None,
     ignore_unknown: bool = False,
+    as_trained: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Measurement:
     """Measure the run in the folder `run`.
@@ -53,7 +62,10 @@ def measure(
         many: a class with more training images than this is many-shot.
         few: a class with fewer training images than this is few-shot.
         root: the folder of the named data sets.
+        path_column: of a CSV, the column of image files; see `longtail.data.csv_table`.
+        label_column: of a CSV, the column of classes.
         ignore_unknown: leave out images of classes that the run does not know, instead of stopping.
+        as_trained: leave out what `longtail adjust` stored.
         progress: called with the number of images that are done, and of all.
     """
     if few > many + 1:
@@ -71,20 +83,25 @@ def measure(
             images = _own_images(opened, chosen, root)
             logits, target = _logits(run, images, progress), images.targets
     else:
-        found = _find(data, root, run)
+        found = _find(data, root, run, path_column, label_column)
         name, chosen = found.name, split or ("test" if "test" in found.splits else "train")
         images, target, notes = _known_images(found, chosen, opened.classes, ignore_unknown)
         logits = _logits(run, images, progress)
         if split is None and len(found.splits) == 1:
             chosen, notes = "train", (*notes, f"{name} has no splits: all its images are measured")
+    decision, answered = None if as_trained else opened.decision, None
+    if decision is not None:
+        logits = decision.apply(logits)
+        if decision.abstain_below:
+            answered = measure_promise(logits, target, decision.priors, decision.abstain_below)
     result = evaluate(logits, target, opened.class_counts, opened.classes, many=many, few=few)
-    return Measurement(result, name, chosen, notes)
+    return Measurement(result, name, chosen, notes, decision, answered)
 
 
 def _logits(run: Path, images: ImageDataset, progress: Callable[[int, int], None] | None) -> NDArray[np.float32]:
     from longtail.inference.classifier import load  # imported here: saved logits are measured without torch
 
-    return load(run).logits(images, progress=progress)
+    return load(run, as_trained=True).logits(images, progress=progress)
 
 
 def _own_images(run: FinishedRun, split: SplitName, root: Path | None) -> ImageDataset:
@@ -123,9 +140,11 @@ def _recorded(file: Path, split: str) -> list[tuple[str, str]] | None:
         return [(row["path"], row["label"]) for row in csv.DictReader(lines) if row["split"] == split]
 
 
-def _find(data: str, root: Path | None, run: Path) -> Inventory:
+def _find(data: str, root: Path | None, run: Path, path_column: str | None, label_column: str | None) -> Inventory:
     try:
-        return take_inventory(data, root, allow_empty=True, ignore_unknown=True)
+        return take_inventory(
+            data, root, path_column=path_column, label_column=label_column, allow_empty=True, ignore_unknown=True
+        )
     except DataError as error:
         if error.code != "no-train":
             raise

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from lightning_fabric import Fabric
 
-from longtail._errors import DataError, LongtailError, UsageError
+from longtail._errors import DataError, LongtailError, UsageError, counted
 from longtail.data.images import FileImages
 from longtail.data.open_dataset import hold_out_validation
-from longtail.evaluation import Evaluation, evaluate
+from longtail.evaluation import Evaluation
 from longtail.heads import HEADS
 from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.best_checkpoint import load_best_checkpoint
@@ -75,6 +75,11 @@ class Run:
     def records(self) -> Sequence[Mapping[str, Any]]:
         """The method's own diagnostics after some epochs, at most 21 of them, the last among them."""
         return read_diagnostics(self.path).records
+
+    def __repr__(self) -> str:
+        found = self.metrics
+        shown = (f"{name} {found[name]:.1%}" for name in ("balanced", "top1") if found[name] is not None)
+        return f"<Run {self.path}: {', '.join(shown)} on {counted(self.evaluation.images, 'test image')}>"
 
     def _repr_html_(self) -> str:
         return self.evaluation._repr_html_()
@@ -328,5 +333,4 @@ def _fit_head(
 def load_run(path: Path) -> Run:
     """Read a finished run."""
     run = open_run(path)
-    predictions = run.predictions()
-    return Run(path, evaluate(predictions.logits, predictions.target, run.class_counts, run.classes))
+    return Run(path, run.evaluate())

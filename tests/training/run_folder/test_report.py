@@ -9,7 +9,8 @@ import pytest
 
 from longtail._errors import DataError, UsageError
 from longtail.evaluation import adjust_logits, evaluate, read_predictions, write_predictions
-from longtail.training.run_folder.report import build_report, compare, model_prior, write_comparison, write_report
+from longtail.training.run_folder.prior_strength import model_prior
+from longtail.training.run_folder.report import build_report, compare, write_comparison, write_report
 
 
 def copy(run: Path, place: Path) -> Path:

@@ -3,10 +3,11 @@
 from longtail.evaluation.report import mixture_section as mixture_section  # registers itself
 from longtail.evaluation.report.base import SECTIONS, Section
 from longtail.evaluation.report.render import render_comparison, render_report
-from longtail.evaluation.report.report import PostHoc, Report, Thumbnail
+from longtail.evaluation.report.report import Adjustment, PostHoc, Report, Thumbnail
 
 __all__ = [
     "SECTIONS",
+    "Adjustment",
     "PostHoc",
     "Report",
     "Section",

@@ -1,9 +1,15 @@
 """The sentences above the numbers, which say what they mean."""
 
+from collections.abc import Mapping, Sequence
+
+from longtail.evaluation.report.svg import shorten
 from longtail.evaluation.result import Evaluation
 
 WIDE_GAP = 0.2
 POORLY_CALIBRATED = 0.05
+# Of the training images, right at the end of a training that was long enough.
+LEARNT = 0.5
+_NAMED = 3
 
 
 def headline(found: Evaluation) -> str:
@@ -25,9 +31,21 @@ def headline(found: Evaluation) -> str:
     return f"Rare classes do worse than frequent ones: {numbers}"
 
 
-def remarks(found: Evaluation) -> list[str]:
-    """What else a reader must know before trusting the numbers."""
-    said = []
+def worst_classes(found: Evaluation) -> str:
+    """The class of the lowest recall, or how many share it."""
+    worst = found.classes[found.worst_class]
+    equal = [c for c in found.classes if c.recall == worst.recall]
+    recall = f"{100 * (worst.recall or 0):.1f}\u00a0%"
+    if len(equal) == 1:
+        return f"Worst class: {shorten(worst.name, 60)}, {recall}."
+    names = ", ".join(shorten(c.name, 40) for c in sorted(equal, key=lambda c: -c.train)[:_NAMED])
+    more = ", ..." if len(equal) > _NAMED else ""
+    return f"Worst: {len(equal):,} classes at {recall} ({names}{more})."
+
+
+def remarks(found: Evaluation, training: Sequence[Mapping[str, float | None]] = ()) -> list[str]:
+    """What else a reader must know before trusting the numbers; `training` has the rows of metrics.csv."""
+    said = _too_short(training)
     total = len(found.classes)
     never = sum(c.recall == 0 for c in found.classes)
     if never:
@@ -46,6 +64,19 @@ def remarks(found: Evaluation) -> list[str]:
     if found.ece.value > POORLY_CALIBRATED:
         said.append(f"The model is {_bias(found)}: its confidence is off by {100 * found.ece.value:.0f} points.")
     return said
+
+
+def _too_short(training: Sequence[Mapping[str, float | None]]) -> list[str]:
+    """That the training images themselves are not learnt yet, which more epochs mend and nothing else does."""
+    shares = [value for row in training if (value := row.get("train/accuracy")) is not None]
+    if not shares or shares[-1] >= LEARNT:
+        return []
+    rising = len(shares) > 1 and shares[-1] > shares[-2]
+    still = " and was still rising" if rising else ""
+    return [
+        f"The training was too short, or the network too small: {100 * shares[-1]:.0f}\u00a0% of its augmented "
+        f"training images were right at its end{still}. Train for more epochs."
+    ]
 
 
 def _bias(found: Evaluation) -> str:

@@ -14,11 +14,12 @@ from markupsafe import Markup
 from longtail.class_counts import ClassCounts
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison
+from longtail.evaluation.promise import Promise, is_kept
 from longtail.evaluation.report import confusion_chart, curves
 from longtail.evaluation.report.base import render_sections
 from longtail.evaluation.report.class_profile import accuracy_by_size, by_size, class_profile
 from longtail.evaluation.report.difference_chart import class_changes, difference_chart
-from longtail.evaluation.report.headline import headline, remarks
+from longtail.evaluation.report.headline import headline, remarks, worst_classes
 from longtail.evaluation.report.render_template import read_template, render_template
 from longtail.evaluation.report.report import Report
 from longtail.evaluation.report.report_json import comparison_json, report_json
@@ -42,7 +43,11 @@ def render_report(report: Report) -> str:
         order=order,
         imbalance=ClassCounts(c.train for c in found.classes).imbalance_factor,
         headline=headline(found),
-        remarks=remarks(found),
+        remarks=remarks(found, report.training),
+        worst=worst_classes(found),
+        promise_rows=_promise_rows(report),
+        promise_cell=_promise_cell,
+        kept=is_kept,
         charts={
             "profile": [class_profile(found, width=w) for w in (WIDE, NARROW)],
             "by_size": [accuracy_by_size(found, width=w) for w in (WIDE, NARROW)],
@@ -70,6 +75,7 @@ def render_comparison(comparison: Comparison, *, title: str = "Comparison of run
         comparison=comparison,
         first=first,
         others=others,
+        setting_rows=comparison.setting_differences(),
         names=[c.name for c in first.classes],
         shown={name: comparison.shown(name) for name in others},
         differences={name: [d for d in comparison.differences if d.run == name] for name in others},
@@ -109,6 +115,27 @@ def _interval(estimate: Estimate) -> str:
     if estimate.low is None or estimate.high is None:
         return "no interval"
     return f"{percent(estimate.low)} to {percent(estimate.high)}"
+
+
+def _promise_rows(report: Report) -> list[tuple[str, str]]:
+    """The name and the key of each number of a promise that the page shows."""
+    if report.adjustment is None:
+        return []
+    decision = report.adjustment.decision
+    accuracy = "Balanced accuracy, %" if decision.prior is None else "Accuracy under the prior, %"
+    rows = [(accuracy, "accuracy"), ("Calibration error, %", "ece"), ("Negative log-likelihood", "nll")]
+    if decision.abstain_below:
+        rows += [("Images with a prediction, %", "answered"), ("Right of these, %", "precision")]
+    return rows
+
+
+def _promise_cell(promise: Promise, key: str) -> Markup:
+    estimate: Estimate | None = getattr(promise, key)
+    if estimate is None:
+        return Markup("–")
+    ends = (estimate.value, estimate.low, estimate.high)
+    value, low, high = (f"{v:.3f}" if key == "nll" and v is not None else percent(v) for v in ends)
+    return Markup("{}<small>{}</small>").format(value, "no interval" if estimate.low is None else f"{low} to {high}")
 
 
 def _recall_bar(c: ClassResult) -> Markup:

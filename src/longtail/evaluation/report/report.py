@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from longtail.evaluation.decision import Decision
 from longtail.evaluation.posthoc import PostHocChoice
+from longtail.evaluation.promise import Promise
 from longtail.evaluation.result import Evaluation
 from longtail.evaluation.shifted import ShiftedAccuracy
 
@@ -44,6 +46,21 @@ class PostHoc:
 
 
 @dataclass(frozen=True)
+class Adjustment:
+    """What was stored by `longtail adjust`, with its promise, and what it gives on the test images.
+
+    Args:
+        decision: as stored.
+        before: the model as trained, on the test images.
+        held: the decision, on the test images.
+    """
+
+    decision: Decision
+    before: Promise
+    held: Promise
+
+
+@dataclass(frozen=True)
 class Report:
     """Everything that a page can show; what is empty is left out.
 
@@ -53,6 +70,8 @@ class Report:
         summary: what the run is, in words (method, data set, model), shown under the title.
         selection: the weights that were evaluated, such as "weights of the last epoch".
         posthoc: post-hoc changes.
+        adjustment: what was stored by `longtail adjust`, which the numbers include.
+        adjust_command: the command that applies the post-hoc changes.
         shifted: accuracy under shifted test sets.
         records: what the method recorded, in order: `{"epoch": E, NAME: plain values, ...}`, of which the page shows
             the names in `longtail.evaluation.report.SECTIONS`. The last record is that of the end.
@@ -70,6 +89,8 @@ class Report:
     summary: str = ""
     selection: str = ""
     posthoc: Sequence[PostHoc] = ()
+    adjustment: Adjustment | None = None
+    adjust_command: str = ""
     shifted: Sequence[ShiftedAccuracy] = ()
     records: Sequence[Mapping[str, Any]] = ()
     training: Sequence[Mapping[str, float | None]] = ()

@@ -29,6 +29,7 @@ def report_json(report: Report, sections: Mapping[str, Mapping[str, Any]]) -> st
         "title": report.title,
         "selection": report.selection,
         "posthoc": [{"choice": asdict(p.choice), "metrics": p.evaluation.metrics} for p in report.posthoc],
+        "adjustment": None if report.adjustment is None else asdict(report.adjustment),
         "shifted": [asdict(s) for s in report.shifted],
         "sections": sections,
         "training": [_finite(row) for row in report.training],
@@ -45,6 +46,7 @@ def comparison_json(comparison: Comparison) -> str:
     """Every run's metrics and every difference."""
     data = {
         "baseline": comparison.baseline,
+        "settings": {key: list(values) for key, values in comparison.setting_differences().items()},
         "metrics": {name: found.metrics for name, found in comparison.evaluations.items()},
         "differences": [asdict(d) | {"verdict": d.verdict} for d in comparison.differences],
         "class_differences": [asdict(d) for d in comparison.class_differences],

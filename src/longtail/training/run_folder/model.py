@@ -1,8 +1,8 @@
 """`model/`: a trained model that can be used anywhere: weights as safetensors, the rest as JSON.
 
 `config.json` has what it takes to build the network again and to show it images: architecture, method,
-classes and their training images, the size and normalisation of the images, versions; the SHA-256 of the weights,
-and its own. Both are checked before the model is used.
+classes and their training images, the size and normalisation of the images, versions; what `longtail adjust` stored;
+the SHA-256 of the weights, and its own. Both are checked before the model is used.
 """
 
 import json
@@ -21,9 +21,11 @@ from longtail._errors import DataError
 from longtail._files import whole_file, write_text
 from longtail.data import LongTailData
 from longtail.data.preprocessing import Preprocessing
+from longtail.evaluation import Decision
 from longtail.training.build_method import build_method
 from longtail.training.run_config import RunConfig, build_config
-from longtail.training.run_folder.read import FORMAT, read_description
+from longtail.training.run_folder.read import FORMAT, decision_of, read_description
+from longtail.training.seal import KEY as SEAL
 from longtail.training.seal import digest_of, seal_object
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -31,7 +33,7 @@ WEIGHTS, CONFIG = "model.safetensors", "config.json"
 
 @dataclass(frozen=True)
 class SavedModel:
-    """A model read back, in eval mode."""
+    """A model read back, in eval mode; its logits are those of the training, before `decision`."""
 
     model: nn.Module
     classes: tuple[str, ...]
@@ -39,6 +41,7 @@ class SavedModel:
     preprocessing: Preprocessing
     in_channels: int
     config: dict[str, Any]
+    decision: Decision | None = None
 
 
 def save_model(
@@ -62,6 +65,18 @@ def save_model(
         "preprocessing": asdict(preprocessing),
         "weights": digest_of(packed),
     }
+    _write_description(folder, description)
+
+
+def store_decision(folder: Path, decision: Decision | None) -> None:
+    """Store beside the weights what is done with their logits; None goes back to the model as it was trained."""
+    description = {key: value for key, value in read_description(folder).items() if key not in ("decision", SEAL)}
+    if decision is not None:
+        description["decision"] = decision.as_json()
+    _write_description(folder, description)
+
+
+def _write_description(folder: Path, description: dict[str, Any]) -> None:
     text = json.dumps(seal_object(description), indent=1, ensure_ascii=False)
     write_text(folder / CONFIG, text + "\n")
 
@@ -110,6 +125,7 @@ def load_model(folder: Path) -> SavedModel:
         preprocessing,
         architecture["in_channels"],
         description,
+        decision_of(description, folder / CONFIG),
     )
 
 

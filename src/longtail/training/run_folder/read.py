@@ -10,7 +10,10 @@ from longtail import __version__
 from longtail._errors import DataError, counted
 from longtail.class_counts import ClassCounts
 from longtail.data.folder import missing
+from longtail.evaluation.decision import Decision, read_decision
+from longtail.evaluation.evaluate import evaluate
 from longtail.evaluation.predictions import Predictions, read_predictions
+from longtail.evaluation.result import Evaluation
 from longtail.training.run_folder.run_lock import lock_holder
 from longtail.training.seal import object_is_sound
 from longtail.training.settings import read_config
@@ -52,6 +55,18 @@ class FinishedRun:
     def class_counts(self) -> ClassCounts:
         """The training images of each class."""
         return ClassCounts(self.description["class_counts"])
+
+    @property
+    def decision(self) -> Decision | None:
+        """What `longtail adjust` stored; None where the run predicts as it was trained."""
+        return decision_of(self.description, self.path / "model" / "config.json")
+
+    def evaluate(self, *, as_trained: bool = False) -> Evaluation:
+        """The numbers on the test images, by the stored decision unless `as_trained`."""
+        found = self.predictions()
+        decision = None if as_trained else self.decision
+        logits = found.logits if decision is None else decision.apply(found.logits)
+        return evaluate(logits, found.target, self.class_counts, self.classes)
 
     def has_predictions(self, split: Literal["test", "val"]) -> bool:
         """Whether the run kept what it said of the images of `split`."""
@@ -134,6 +149,15 @@ def read_description(folder: Path) -> dict[str, Any]:
     if not object_is_sound(description):
         raise _broken(file, "its content does not have the digest that was written with it")
     return description
+
+
+def decision_of(description: dict[str, Any], file: Path) -> Decision | None:
+    """The decision that is stored beside the weights, if there is one; `file` is where, for the error."""
+    content = description.get("decision")
+    try:
+        return None if content is None else read_decision(content, len(description["classes"]))
+    except ValueError as error:
+        raise _broken(file, str(error)) from error
 
 
 def _broken(file: Path, reason: str) -> DataError:

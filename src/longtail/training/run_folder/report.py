@@ -1,20 +1,23 @@
 """`report.html` of a run from its folder alone, and the comparison of several runs; without torch.
 
 Where the run has validation images, logit adjustment and temperature scaling are tried: their parameters are
-chosen on these and the result is shown on the test images.
+chosen on these and the result is shown on the test images. Where `longtail adjust` stored a decision, the page is about
+the model with it, and shows what was promised on validation beside what held on test.
 """
 
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from longtail._errors import DataError, UsageError
 from longtail._files import write_text
 from longtail.class_counts import ClassCounts
 from longtail.evaluation import (
     Comparison,
+    Decision,
     Evaluation,
     Predictions,
     ShiftedAccuracy,
@@ -22,49 +25,47 @@ from longtail.evaluation import (
     choose_tau,
     compare_runs,
     evaluate,
+    measure_promise,
     read_metrics,
     scale_temperature,
     shifted_accuracy,
 )
-from longtail.evaluation.report import PostHoc, Report, render_comparison, render_report
+from longtail.evaluation.report import Adjustment, PostHoc, Report, render_comparison, render_report
 from longtail.training.best_epoch import describe_kept
 from longtail.training.run_folder.diagnostics import read_diagnostics
+from longtail.training.run_folder.prior_strength import model_prior
 from longtail.training.run_folder.read import FinishedRun, open_run
 
-# The class prior in the logits after training with these losses on images drawn as they come.
-_PRIORS: dict[str, Literal["train", "uniform"]] = {
-    "cross_entropy": "train",
-    "balanced_softmax": "uniform",
-    "logit_adjustment": "uniform",
-}
 
-
-def write_report(folder: Path, out: Path | None = None) -> Path:
+def write_report(folder: Path, out: Path | None = None, *, as_trained: bool = False) -> Path:
     """Write the report of the finished run in `folder`, by default to its report.html; return where it is."""
     file = out or folder / "report.html"
-    write_text(file, render_report(build_report(folder)), errors="replace")
+    write_text(file, render_report(build_report(folder, as_trained=as_trained)), errors="replace")
     return file
 
 
-def write_comparison(folders: Sequence[Path], out: Path) -> Comparison:
+def write_comparison(folders: Sequence[Path], out: Path, *, as_trained: bool = False) -> Comparison:
     """Compare finished runs on the same test images, the first being the baseline, and write the page."""
-    comparison = compare(folders)
+    comparison = compare(folders, as_trained=as_trained)
     write_text(out, render_comparison(comparison), errors="replace")
     return comparison
 
 
-def build_report(folder: Path) -> Report:
-    """Everything that the folder knows of its run."""
+def build_report(folder: Path, *, as_trained: bool = False) -> Report:
+    """Everything that the folder knows of its run; `as_trained` leaves out what `longtail adjust` stored."""
     run = open_run(folder)
     predictions = run.predictions()
+    decision = None if as_trained else run.decision
     diagnostics = read_diagnostics(folder)
     settings = run.settings
     return Report(
-        evaluation=_evaluate(run, predictions.logits, predictions),
+        evaluation=run.evaluate(as_trained=as_trained),
         title=folder.resolve().name,
         summary=_summary(settings),
         selection=_selection(folder, settings),
-        posthoc=_posthoc(run, predictions),
+        posthoc=_posthoc(run, predictions) if decision is None else [],
+        adjustment=None if decision is None else _adjustment(decision, predictions),
+        adjust_command=shlex.join(["longtail", "adjust", str(folder)]),
         shifted=_shifted(run, predictions),
         records=diagnostics.records,
         training=_training(folder / "metrics.csv"),
@@ -77,15 +78,17 @@ def build_report(folder: Path) -> Report:
     )
 
 
-def compare(folders: Sequence[Path]) -> Comparison:
-    """Two or more finished runs on the same test images."""
+def compare(folders: Sequence[Path], *, as_trained: bool = False) -> Comparison:
+    """Two or more finished runs on the same test images, with what `longtail adjust` stored unless `as_trained`."""
     if len(folders) < 2:
         raise UsageError(f"a comparison needs at least two runs, got {len(folders)}")
     runs = [open_run(folder) for folder in folders]
     names = _names(folders)
     try:
-        logits, target = align_predictions({name: run.predictions() for name, run in zip(names, runs, strict=True)})
-        return compare_runs(logits, target, runs[0].class_counts, runs[0].classes)
+        found = {name: _as_used(run, as_trained) for name, run in zip(names, runs, strict=True)}
+        logits, target = align_predictions(found)
+        settings = {name: _flat(run.settings, run.decision) for name, run in zip(names, runs, strict=True)}
+        return compare_runs(logits, target, runs[0].class_counts, runs[0].classes, settings=settings)
     except ValueError as error:
         raise DataError(
             str(error),
@@ -95,13 +98,25 @@ def compare(folders: Sequence[Path]) -> Comparison:
         ) from error
 
 
-def model_prior(method: Mapping[str, Any]) -> Literal["train", "uniform"] | None:
-    """The class prior that the logits of a method, by its resolved settings, answer for; None where it is not known."""
-    if method.get("sampler") != "instance" or method.get("loss_settings", {}).get("strength", 1.0) != 1.0:
-        return None
-    if method.get("reweight_from") is not None or method.get("mixing") not in (None, "mixup", "cutmix"):
-        return None  # labels count otherwise than they come
-    return _PRIORS.get(method.get("loss", ""))
+def _as_used(run: FinishedRun, as_trained: bool) -> Predictions:
+    found, decision = run.predictions(), None if as_trained else run.decision
+    return found if decision is None else replace(found, logits=decision.apply(found.logits))
+
+
+def _flat(settings: Mapping[str, Any], decision: Decision | None) -> dict[str, str]:
+    """Settings by their full keys, as text; what was adjusted counts as one."""
+    flat: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": text for inner, text in _flat(value, None).items() if inner != "adjusted"}
+        else:
+            flat[key] = json.dumps(value, ensure_ascii=False, default=str).strip('"')
+    return flat | {"adjusted": "as trained" if decision is None else str(decision)}
+
+
+def _adjustment(decision: Decision, test: Predictions) -> Adjustment:
+    held = measure_promise(decision.apply(test.logits), test.target, decision.priors, decision.abstain_below)
+    return Adjustment(decision, measure_promise(test.logits, test.target, decision.priors), held)
 
 
 def _evaluate(run: FinishedRun, logits: Any, predictions: Predictions) -> Evaluation:
@@ -120,7 +135,7 @@ def _posthoc(run: FinishedRun, test: Predictions) -> list[PostHoc]:
 
 
 def _shifted(run: FinishedRun, test: Predictions) -> tuple[ShiftedAccuracy, ...]:
-    prior = model_prior(run.description["method"])
+    prior = model_prior(run.description["method"], run.description.get("head"))
     counts: ClassCounts = run.class_counts
     if prior is None or min(counts) == 0 or counts.imbalance_factor == 1:
         return ()
