@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 import longtail
 from longtail._errors import UsageError
 from longtail.data import open_dataset
-from longtail.training import Callback, Run, build_config
+from longtail.training import Callback, Run, RunConfig, build_config
 from longtail.training import train as train_run
 from longtail.training.frozen_head import SIZES, affordable_size
 from longtail.training.plan_run import Budget, budget_of, plan_run
@@ -176,6 +176,26 @@ def test_from_scratch_takes_a_network_for_the_size_of_the_images(folder: Path, t
     config = yaml.safe_load((found.path / "config.yaml").read_text(encoding="utf-8"))
     assert config["model"]["name"] == "resnet20"
     assert config["image_size"] == 32
+
+
+def test_from_scratch_with_little_time_more_epochs_of_smaller_images_are_taken(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(30):
+            pixels = generator.integers(0, 255, (130, 150, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.jpg")
+    data = open_dataset(tmp_path / "photos")
+    config = build_config(settings(tmp_path / "photos", epochs=None, image_size=None, model={"pretrained": False}))
+
+    def plan(seconds: float) -> RunConfig:
+        budget = Budget(seconds, time.monotonic())
+        return plan_run(config, data, budget, device=torch.device("cpu"), callback=Callback())
+
+    hurried, leisurely = plan(0.5), plan(3600.0)
+    assert (hurried.image_size, hurried.model.name) == (32, "resnet20")
+    assert (leisurely.image_size, leisurely.model.name) == (128, "resnet18")
+    assert (leisurely.epochs or 0) >= 20
 
 
 @pytest.mark.parametrize(("cost", "size"), [(1e-6, 224), (0.05, 64), (10.0, 32)])

@@ -13,6 +13,7 @@ import torch
 
 from longtail._errors import UsageError, counted
 from longtail.data import LongTailData
+from longtail.data.preprocessing import preprocessing_of
 from longtail.models.pretrained_weights import PretrainedWeights
 from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.best_epoch import check_validated
@@ -51,8 +52,9 @@ _SMALLER = (128, 64, 32)
 _SIZES_SHARE = 0.3
 # A step of training costs about as much as so many of inference.
 _TRAINING_COST = 3.5
-# From scratch: at most so many epochs, and at least one.
-_MOST_FROM_SCRATCH = 300
+# From scratch: at most so many epochs, and at least one. With fewer than enough, smaller images teach more in the time.
+_MOST_FROM_SCRATCH, _ENOUGH_FROM_SCRATCH = 300, 20
+_SIZES_FROM_SCRATCH = (160, 128, 96, 64, 48, 32)
 # Seconds for starting, the head and the report of a small run.
 _OVERHEAD = 15
 # The share of the time that is planned; the rest is for the report, and for measurements that were too good.
@@ -103,7 +105,7 @@ def plan_run(
         callback: is told what was chosen, and how far the work is.
         embed: whether small images may be embedded at several sizes to choose one.
     """
-    config = name_network(config, data)
+    asked, config = config, name_network(config, data)
     weights = weights_for(config)
     if weights is None and config.method["name"] == "fine_tune":
         callback.say(
@@ -113,6 +115,8 @@ def plan_run(
         config = _from_scratch(config)
     if config.head is not None:
         return _plan_head(config, data, budget, weights, device=device, callback=callback, embed=embed)
+    if config.epochs is None and config.image_size is None and weights is None:
+        return _plan_from_scratch(replace(config, model=replace(config.model, name=asked.model.name)), data, budget)
     if config.epochs is None:
         config = replace(config, epochs=_affordable_epochs(config, data, budget))
     return config
@@ -245,6 +249,20 @@ def _probe(config: RunConfig, data: LongTailData, weights: PretrainedWeights | N
             "--set model.features=stages",
         )
     return net
+
+
+def _plan_from_scratch(config: RunConfig, data: LongTailData, budget: Budget) -> RunConfig:
+    """The settings with the largest size at which there is time for enough epochs, and the network for it."""
+    usual = preprocessing_of(data).size
+    sizes = [usual, *(size for size in _SIZES_FROM_SCRATCH if size < usual)]
+    while True:
+        size = sizes.pop(0)
+        found = name_network(replace(config, image_size=size), data)
+        epochs = _affordable_epochs(found, data, budget)
+        # The cost of a step falls at most with the area.
+        sizes = [other for other in sizes if epochs * (size / other) ** 2 >= _ENOUGH_FROM_SCRATCH] or sizes[-1:]
+        if epochs >= _ENOUGH_FROM_SCRATCH or not sizes:
+            return replace(found, epochs=epochs)
 
 
 def _affordable_epochs(config: RunConfig, data: LongTailData, budget: Budget) -> int:
