@@ -1,0 +1,1 @@
+"""Which head on frozen features? Every one on four folders."""
