@@ -159,6 +159,16 @@ def test_a_network_without_weights_here_is_trained_from_scratch_and_said(folder:
     assert any("there are no weights of resnet8 on this machine" in line for line in listener.said)
 
 
+def test_weights_of_another_network_are_refused_in_three_lines(folder: Path, tmp_path: Path) -> None:
+    torch.save({"conv1.weight": torch.zeros(3, 3, 3, 3)}, tmp_path / "other.pth")
+    given = settings(folder, model={"name": "resnet8", "pretrained": str(tmp_path / "other.pth")})
+    with pytest.raises(UsageError) as refused:
+        train_run(build_config(given), out=tmp_path / "a")
+    assert "pretrained must have the weights of this model" in refused.value.what
+    assert "do not fit resnet8" in refused.value.why
+    assert "--from-scratch" in refused.value.fix
+
+
 def test_time_is_planned_and_kept(folder: Path, tmp_path: Path) -> None:
     given = settings(folder, time="30s")
     del given["epochs"], given["image_size"]

@@ -112,9 +112,16 @@ def weights_for(config: RunConfig) -> PretrainedWeights | None:
     """The weights that the network starts from."""
     try:
         check_model_name(str(config.model.name))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    try:
         return find_weights(str(config.model.name), config.model.pretrained)
     except (ValueError, FileNotFoundError, ConnectionError) as error:
-        raise UsageError(str(error)) from error
+        raise UsageError(
+            str(error),
+            "no weights, nothing to start from",
+            "leave out --model and --pretrained for the weights that are installed, or pass --from-scratch",
+        ) from error
 
 
 def preprocessing_for(config: RunConfig, data: LongTailData, weights: PretrainedWeights | None) -> Preprocessing:

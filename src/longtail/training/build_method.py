@@ -31,14 +31,20 @@ def build_method(
     settings = {key: value for key, value in config.method.items() if key != "name"}
     settings |= networks if networks is not None else dict.fromkeys(kind.needs)
     reseed(config.seed, 0)
+    network = config.model.name or "resnet32"
     try:
         model = create_model(
-            config.model.name or "resnet32",
-            len(class_counts),
-            in_channels=in_channels,
-            pretrained=weights or False,
-            image_size=image_size,
+            network, len(class_counts), in_channels=in_channels, pretrained=weights or False, image_size=image_size
         )
+    except (ValueError, FileNotFoundError) as error:
+        if weights is None:
+            raise refusal(config.method["name"], error) from error
+        raise UsageError(
+            str(error),
+            f"nothing can be trained from weights that do not fit {network}",
+            "name the network of these weights by --model, or train without them by --from-scratch",
+        ) from error
+    try:
         if config.model.features == "stages":
             model = StageFeatureNet(model, len(class_counts), in_channels=in_channels, image_size=image_size)
             if config.head is not None:
