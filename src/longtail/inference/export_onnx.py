@@ -122,15 +122,20 @@ def metadata(classifier: "Classifier") -> dict[str, str]:
 
 
 def describe_preprocessing(classifier: "Classifier") -> dict[str, Any]:
-    """The preprocessing of an image, step by step."""
+    """The preprocessing of an image, step by step, in Pillow's words; docs/using-a-model.md does it."""
     seen = classifier.saved.preprocessing
     crop = seen.evaluation().crop
     resize = crop.resize if isinstance(crop, CentreCrop) else seen.size
     return {
+        # A JPEG is decoded at 1/2, 1/4 or 1/8 of its size, if no side becomes smaller than this: `Image.draft`.
+        "jpeg_draft": crop.decode_size,
+        "exif_transpose": True,
+        "transparent_on": "white",
         "channels": "RGB" if classifier.saved.in_channels == 3 else "L",
         "resize_shorter_side": resize,
         "interpolation": "bilinear, antialiased",
         "center_crop": seen.size,
+        "center_crop_offset": "round((side - center_crop) / 2), half to even",
         "divide_by": 255,
         "mean": list(seen.mean),
         "std": list(seen.std),
