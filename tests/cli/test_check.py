@@ -365,3 +365,48 @@ def test_a_test_split_of_which_no_image_can_be_read_is_no_test_split(tmp_path: P
     report = checked(capsys, tmp_path)
     assert (report["train"], report["test"]) == (4, 0)
     assert problem(report, "unreadable")["paths"] == ["test/a/0.png"]
+
+
+def test_all_that_stops_a_training_is_said_at_once(tmp_path: Path, capsys: Capture) -> None:
+    for name in ("train/robin", "train/wren", "test/robin", "test/dove"):
+        (tmp_path / "birds" / name).mkdir(parents=True)
+        Image.new("RGB", (9, 9)).save(tmp_path / "birds" / name / "1.png")
+    (tmp_path / "birds/train/wren/1.png").write_text("no image")
+    (tmp_path / "birds/train/lark").mkdir()
+    assert run(["check", str(tmp_path / "birds")]) == 3
+    error = capsys.readouterr().err
+    assert "1 class without a training image: 'lark'" in error
+    assert "test images of 1 class that training does not have: 'dove'" in error
+    assert "no training image of 1 class can be read: wren" in error
+    assert run(["check", str(tmp_path / "birds"), "--json"]) == 3
+    found = json.loads(capsys.readouterr().out)["problems"]
+    assert [problem["code"] for problem in found] == ["empty-class", "unknown-class", "unreadable"]
+
+
+def test_all_bad_lines_of_a_csv_are_named(tmp_path: Path, capsys: Capture) -> None:
+    file = csv(tmp_path / "birds.csv", "path,label\nimages/1.png,\nimages/2.png,wren\n,robin\nimages/3.png,\n")
+    assert "2 more bad lines: 4, 5" in refused(capsys, file)[0]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("columns", ["Filename,ClassId", "Image Path,Category", "label,path"])
+def test_csvs_as_people_have_them(tmp_path: Path, capsys: Capture, encoding: str, separator: str, columns: str) -> None:
+    file = csv(tmp_path / "birds.csv", "")
+    rows = [("images/1.png", "wren"), ("images/2.png", "robin"), ("images/3.png", "wren")]
+    order = -1 if columns == "label,path" else 1
+    lines = [columns, *(",".join(row[::order]) for row in rows)]
+    file.write_text("\n".join(lines).replace(",", separator), encoding=encoding)
+    assert checked(capsys, file)["class_counts"] == {"robin": 1, "wren": 2}
+
+
+def test_columns_are_named_where_their_names_do_not_tell(tmp_path: Path, capsys: Capture) -> None:
+    file = csv(tmp_path / "birds.csv", "where;class;category\nimages/1.png;a;x\nimages/2.png;b;x\n")
+    assert run(["check", str(file), "--label-column", "class"]) == 3
+    assert "has no column 'path'" in capsys.readouterr().err
+    assert run(["check", str(file), "--path-column", "where"]) == 3
+    assert "several columns that may be the label: class, category" in capsys.readouterr().err
+    assert run(["check", str(file), "--path-column", "wher", "--label-column", "class"]) == 2
+    assert "did you mean 'where'?" in capsys.readouterr().err
+    assert run(["check", str(file), "--path-column", "where", "--label-column", "class", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["classes"] == ["a", "b"]

@@ -1,3 +1,4 @@
+import json
 import re
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 from PIL import Image
 
 from longtail.cli import run
+from longtail.evaluation.report.render_template import read_template
 
 
 def test_the_page_has_every_class_and_its_names_stay_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,6 +27,10 @@ def test_the_page_has_every_class_and_its_names_stay_text(tmp_path: Path, capsys
     assert "<b>" not in text
     assert "unreadable and left out: 1 of 9 images" in text
     assert not re.search(r"https?://", text)
+    # It is a page of the same make as the report: its style, its policy, and the numbers for scripts.
+    assert read_template("style.css") in text
+    assert "default-src &#39;none&#39;" in text
+    assert json.loads(re.findall(r'id="longtail-data">(.*?)</script>', text)[0])["train"] == 8
 
 
 def test_a_page_that_cannot_be_written_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

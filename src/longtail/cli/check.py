@@ -1,11 +1,14 @@
 """`longtail check DATA`."""
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from longtail._errors import DataError, counted
+from longtail.data.splits import SPLITS
 
 if TYPE_CHECKING:
     from longtail.data.check import CheckReport
@@ -13,28 +16,6 @@ if TYPE_CHECKING:
 
 # Of more classes, only the largest and the smallest are shown.
 _MOST_LINES = 24
-
-# The number of lines with figures below the name, and the page that shows them.
-_FIGURES = 6
-_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{name}</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem }}
-body {{ overflow-wrap: anywhere }}
-p {{ margin: 0; white-space: pre-wrap }}
-td {{ padding: 0 1rem 0 0 }}
-.n {{ text-align: right; font-variant-numeric: tabular-nums }}
-meter {{ width: min(30vw, 20rem) }}
-</style>
-<h1>{name}</h1>
-{figures}
-<ul>{found}</ul>
-<table><thead><tr><th>class<th>images<th><tbody>{rows}</table>
-</html>
-"""
 
 
 def check(
@@ -83,24 +64,31 @@ def check(
     """
     from longtail.cli.screen import Screen
     from longtail.data.check import check_data
-    from longtail.data.open_dataset import take_inventory
 
-    try:
-        found = take_inventory(
-            data,
-            root,
-            seed,
-            path_column=path_column,
-            label_column=label_column,
-            allow_empty=allow_empty,
-            ignore_unknown=ignore_unknown,
-        )
-        with Screen(f"checking {data}") as screen:
-            report = check_data(found, full=full, progress=screen.advance)
-    except DataError as error:
+    faults: list[DataError] = []
+    report = None
+    found = _take_leniently(
+        faults,
+        data,
+        root,
+        seed,
+        path_column=path_column,
+        label_column=label_column,
+        allow_empty=allow_empty,
+        ignore_unknown=ignore_unknown,
+    )
+    if found is not None:
+        try:
+            with Screen(f"checking {data}") as screen:
+                report = check_data(found, full=full, progress=screen.advance)
+        except DataError as error:
+            faults.append(error)
+    if faults or report is None:
         if json:
-            _print_json(_failed(data, error))
-        raise
+            _print_json(_failed(data, faults))
+        for fault in faults[:-1]:
+            print(f"longtail: {fault}\n", file=sys.stderr)
+        raise faults[-1]
     if html is not None:
         from longtail._files import write_text
 
@@ -120,14 +108,32 @@ def check(
     return 0
 
 
+def _take_leniently(faults: list[DataError], data: str, *arguments: Any, **options: Any) -> "Inventory | None":
+    """The inventory, as far as it can be taken; what would stop a training is added to `faults`, all of it."""
+    from longtail.data.open_dataset import take_inventory
+
+    while True:
+        try:
+            return take_inventory(data, *arguments, **options)
+        except DataError as error:
+            faults.append(error)
+            # What may be left out is left out, to see what else there is.
+            option = {"empty-class": "allow_empty", "unknown-class": "ignore_unknown"}.get(error.code)
+            if option is None or options[option]:
+                return None
+            options[option] = True
+
+
 def _print_json(content: dict[str, object]) -> None:
     import json
 
     print(json.dumps(content, indent=2))
 
 
-def _failed(data: str, error: DataError) -> dict[str, object]:
-    problem = {"code": error.code, "message": str(error), "paths": list(error.paths), "severity": "error"}
+def _failed(data: str, faults: Sequence[DataError]) -> dict[str, object]:
+    problems = [
+        {"code": error.code, "message": str(error), "paths": list(error.paths), "severity": "error"} for error in faults
+    ]
     return {
         "name": data,
         "classes": [],
@@ -137,7 +143,7 @@ def _failed(data: str, error: DataError) -> dict[str, object]:
         "test": 0,
         "imbalance_factor": None,
         "groups": {},
-        "problems": [problem],
+        "problems": problems,
     }
 
 
@@ -165,22 +171,24 @@ def _lines(report: "CheckReport") -> list[str]:
 
 
 def _page(report: "CheckReport") -> str:
-    """One self-contained page: the figures, the problems, and every class with its bar."""
-    from html import escape
+    """One self-contained page, which looks like the report of a run."""
+    import json
+    import shlex
+
+    from longtail.evaluation.report import render_check
 
     data = report.data
-    figures = "".join(f"<p>{escape(line)}</p>" for line in _lines(report)[1 : 1 + _FIGURES] if line.startswith("  "))
-    found = [*(f"note: {note}" for note in data.notes)]
-    found += [f"{problem.severity}: {problem.message}" for problem in report.problems]
-    found += [f"advice: {advice}" for advice in report.advice]
-    most = max(*data.class_counts, 1)
-    ranked = sorted(zip(data.class_counts, data.classes, strict=True), key=lambda pair: -pair[0])
-    rows = "".join(
-        f'<tr><td>{escape(name)}<td class="n">{count:,}<td><meter max="{most}" value="{count}"></meter>'
-        for count, name in ranked
-    )
-    return _PAGE.format(
-        name=escape(data.name), figures=figures, found="".join(f"<li>{escape(line)}" for line in found), rows=rows
+    return render_check(
+        data.name,
+        data.classes,
+        data.class_counts,
+        images={split: data.count(split) for split in SPLITS},
+        sizes=report.sizes,
+        problems=report.problems,
+        notes=data.notes,
+        advice=report.advice,
+        command=shlex.join(["longtail", "train", data.name]),
+        data=json.dumps(report.as_json()),
     )
 
 

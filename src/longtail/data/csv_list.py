@@ -43,16 +43,24 @@ def find_csv_list(
     table = CsvTable(path, {"path": path_column, "label": label_column})
     image_at, label_at = table.find_columns("path", "label")
     split_at = table.column("split") if table.has("split") else None
+    bad: list[tuple[int, str, str]] = []
     for line, row in table.rows():
         image, label = row[image_at].strip(), row[label_at].strip()
         if not image or not label:
-            raise _bad_line(path, line, "needs a path and a label", f"got {image!r} and {label!r}")
+            bad.append((line, "needs a path and a label", f"got {image!r} and {label!r}"))
+            continue
         word = (row[split_at].strip() if split_at is not None else "").lower() or "train"
         if word not in SPLIT_WORDS:
             near = difflib.get_close_matches(word, SPLIT_WORDS, n=1)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise _bad_line(path, line, "has an unknown split", f"got {word!r}{hint}; use train, val or test")
+            bad.append((line, "has an unknown split", f"got {word!r}{hint}; use train, val or test"))
+            continue
         files[SPLIT_WORDS[word]].append((image, label))
+    if bad:
+        line, rule, got = bad[0]
+        more = ", ".join(str(number) for number, _, _ in bad[1:6]) + (", ..." if len(bad) > 6 else "")
+        others = f"; {counted(len(bad) - 1, 'more bad line')}: {more}" if more else ""
+        raise _bad_line(path, line, rule, got + others)
     refuse_missing_images(path, path.parent, [image for part in files.values() for image, _ in part])
     used = {split: part for split, part in files.items() if part}
     return index_classes(str(path), path.parent, used, allow_empty=allow_empty, ignore_unknown=ignore_unknown)

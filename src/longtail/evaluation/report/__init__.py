@@ -3,6 +3,7 @@
 from longtail.evaluation.report import mixture_section as mixture_section  # registers itself
 from longtail.evaluation.report.base import SECTIONS, Section
 from longtail.evaluation.report.render import render_comparison, render_report
+from longtail.evaluation.report.render_check import render_check
 from longtail.evaluation.report.report import Adjustment, PostHoc, Report, Thumbnail
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Report",
     "Section",
     "Thumbnail",
+    "render_check",
     "render_comparison",
     "render_report",
 ]

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from typing import Protocol
 
 from markupsafe import Markup
 
 from longtail._errors import counted
-from longtail.class_counts import GROUPS
+from longtail.class_counts import GROUPS, Group
 from longtail.evaluation.report.svg import (
     Panel,
     box,
@@ -76,6 +77,50 @@ def class_profile(found: Evaluation, *, width: float) -> Markup:
     return svg(parts, width=width, height=height, label=label)
 
 
+class Sized(Protocol):
+    """A class with its group and its training images."""
+
+    @property
+    def name(self) -> str:
+        """Of the class."""
+        ...
+
+    @property
+    def group(self) -> Group:
+        """Many, medium or few."""
+        ...
+
+    @property
+    def train(self) -> int:
+        """Training images."""
+        ...
+
+
+def class_sizes(classes: Sequence[Sized], *, width: float) -> Markup:
+    """Training images of each class, classes from the largest to the smallest."""
+    wide = width > 500
+    largest = max(c.train for c in classes) or 1
+    plot = Panel(44.0, 24, width - 48.0, 170, (0.0, float(len(classes))), (0.0, largest))
+    counts = [t for t in ticks(0, largest) if t == int(t)]
+    parts = [
+        text(0, 12, "Training images", kind="axis"),
+        *horizontal_grid(plot, counts, [f"{int(t):,}" for t in counts]),
+        *_columns(classes, plot),
+    ]
+    if len(classes) <= (NAMES_UP_TO if wide else 12):
+        height = plot.bottom + 84
+        parts += [
+            text(plot.x(i + 0.5) + 4, plot.bottom + 14, shorten(c.name, 14), anchor="end", turn=-45)
+            for i, c in enumerate(classes)
+        ]
+    else:
+        height = plot.bottom + 26
+        parts.append(text(plot.left, plot.bottom + 18, "most frequent class"))
+        parts.append(text(plot.right, plot.bottom + 18, "rarest class", anchor="end"))
+    label = f"Training images of {len(classes)} classes, from {classes[0].train:,} to {classes[-1].train:,}."
+    return svg(parts, width=width, height=height, label=label)
+
+
 def accuracy_by_size(found: Evaluation, *, width: float) -> Markup:
     """Recall of each class against its training images, with each group's mean and its interval."""
     largest = max(c.train for c in found.classes)
@@ -123,7 +168,7 @@ def describe(c: ClassResult) -> str:
     return f"{shorten(c.name, 60)}: {counted(c.train, 'training image')}, {recall}"
 
 
-def _columns(classes: Sequence[ClassResult], panel: Panel) -> list[str]:
+def _columns(classes: Sequence[Sized], panel: Panel) -> list[str]:
     slot = panel.width / len(classes)
     data = dict.fromkeys(GROUPS, "")
     if slot > 5:

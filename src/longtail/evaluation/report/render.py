@@ -35,7 +35,7 @@ def render_report(report: Report) -> str:
     found = report.evaluation
     order = by_size(found.classes)
     sections = render_sections(report.records, found)
-    return _render(
+    return render_page(
         "report.html",
         data=report_json(report, {name: section.data for name, section in sections.items()}),
         report=report,
@@ -68,7 +68,7 @@ def render_comparison(comparison: Comparison, *, title: str = "Comparison of run
     first = comparison.evaluations[comparison.baseline]
     others = [name for name in comparison.evaluations if name != comparison.baseline]
     changes = {name: [d for d in comparison.class_differences if d.run == name] for name in others}
-    return _render(
+    return render_page(
         "comparison.html",
         data=comparison_json(comparison),
         title=title,
@@ -87,7 +87,8 @@ def render_comparison(comparison: Comparison, *, title: str = "Comparison of run
     )
 
 
-def _render(template: str, *, data: str, **parts: Any) -> str:
+def render_page(template: str, *, data: str, **parts: Any) -> str:
+    """The text of an HTML file from a template that extends `base.html`; `data` is JSON for scripts."""
     style, script = read_template("style.css"), read_template("page.js")
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; script-src '{_hash(script)}'; "
