@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +16,12 @@ import torch
 import yaml
 from PIL import Image
 from safetensors.torch import load_file
+from torch.testing import assert_close
 
 import longtail
 from longtail._errors import UsageError
 from longtail.data import open_dataset
+from longtail.evaluation import read_metrics
 from longtail.training import Callback, Run, RunConfig, build_config
 from longtail.training import train as train_run
 from longtail.training.frozen_head import SIZES, affordable_size
@@ -150,6 +154,20 @@ def test_fine_tuning_ends_with_a_verdict_and_a_head_of_all_images(folder: Path, 
     assert any("network is kept" in line for line in listener.said)
     assert longtail.load(found.path).saved.class_counts == tuple(COUNTS[name] for name in sorted(COUNTS))
     assert found.metrics["balanced"] == 1.0
+
+
+def test_two_ranks_fit_the_head_of_one_process_and_fine_tune_the_same_network(folder: Path, tmp_path: Path) -> None:
+    flags = ["--epochs", "1", "--image-size", "32", "--workers", "0", "--batch-size", "4", "--set", "val_fraction=0.3"]
+    flags += ["--augment", "none"]
+    for out, devices in (("alone", "1"), ("two", "2")):
+        command = [sys.executable, "-m", "longtail", "train", str(folder), "--out", str(tmp_path / out), *flags]
+        done = subprocess.run([*command, "--devices", devices], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    alone, two = (load_file(tmp_path / out / "model" / "model.safetensors") for out in ("alone", "two"))
+    assert alone.keys() == two.keys()
+    assert_close(two, alone, rtol=1e-3, atol=1e-4)
+    scores = [read_metrics(tmp_path / out / "metrics.csv")[-1]["train/loss"] for out in ("alone", "two")]
+    assert scores[1] == pytest.approx(scores[0], rel=1e-3)
 
 
 def test_a_network_without_weights_here_is_trained_from_scratch_and_said(folder: Path, tmp_path: Path) -> None:
