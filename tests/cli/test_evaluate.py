@@ -3,8 +3,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from longtail.cli import run
+from longtail.data.datasets.digits import DIGITS_LT
+from tests.support.public_resnet import PublicResNet, trained_like
 
 Capture = pytest.CaptureFixture[str]
 
@@ -53,3 +56,42 @@ def test_what_cannot_be_measured(
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.out == ""
+
+
+def test_weights_of_others_are_measured(capsys: Capture, tmp_path: Path) -> None:
+    model = trained_like(PublicResNet(1, 10, in_channels=1))
+    weights = {f"module.{key}": value for key, value in model.state_dict().items()}
+    torch.save({"state_dict": weights}, tmp_path / "a.pth.tar")
+    arguments = ["--weights", str(tmp_path / "a.pth.tar"), "--model", "resnet8", "--json"]
+    assert run(["evaluate", "digits-lt:10", *arguments, "--mean", "0.3", "--std", "0.4"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    test = DIGITS_LT.load(Path()).test
+    pixels = torch.from_numpy(test.images).permute(0, 3, 1, 2) / 255
+    with torch.no_grad():
+        labels = model((pixels - 0.3) / 0.4).argmax(1)
+    assert found["metrics"]["top1"] == pytest.approx((labels.numpy() == test.targets).mean(), abs=1e-6)
+    assert found["data"] == "digits-lt:10"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--weights", "a.pth"], "--weights, --model and one DATA go together"),
+        (["--model", "resnet8"], "--weights, --model and one DATA go together"),
+        (["--weights", "a.pth", "--model", "resnet9"], "there is no model 'resnet9'"),
+        (["--weights", "b.pth", "--model", "resnet8"], "--weights must be an existing file"),
+        (["--weights", "a.pth", "--model", "resnet14"], "stage1.1.conv1.weight is missing"),
+        (["--weights", "a.pth", "--model", "resnet8"], "has no classifier of 10 classes for resnet8"),
+        (["--weights", "a.pth", "--model", "resnet8", "--mean", "some"], "--mean must be numbers"),
+        (["--mean", "0.5"], "--image-size, --mean and --std go with --weights"),
+    ],
+)
+def test_weights_that_cannot_be_measured(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.save(PublicResNet(1, 7, in_channels=1).state_dict(), "a.pth")
+    assert run(["evaluate", "digits-lt:10", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.strip().splitlines()) <= 3

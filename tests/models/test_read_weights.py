@@ -42,7 +42,7 @@ def test_weights_are_found_within_a_checkpoint(content: dict[str, Any], tmp_path
 
 @pytest.mark.parametrize(
     ("content", "has"),
-    [({"epoch": 3, "net": WEIGHTS}, "epoch, net"), ([1, 2], "list"), ({}, ""), (torch.zeros(2), "Tensor")],
+    [({"epoch": 3, "fifth": WEIGHTS}, "epoch, fifth"), ([1, 2], "list"), ({}, ""), (torch.zeros(2), "Tensor")],
 )
 def test_a_file_without_weights_is_refused(content: object, has: str, tmp_path: Path) -> None:
     torch.save(content, tmp_path / "a.pth")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, Parameter(name="RUN")],
+    run: Annotated[str, Parameter(name="RUN")],
     data: Annotated[str | None, Parameter(name="DATA")] = None,
     /,
     *,
@@ -24,14 +24,19 @@ def evaluate(
     label_column: str | None = None,
     ignore_unknown: Annotated[bool, Parameter(negative="")] = False,
     as_trained: Annotated[bool, Parameter(negative="")] = False,
+    weights: Path | None = None,
+    model: str | None = None,
+    image_size: int | None = None,
+    mean: str | None = None,
+    std: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
-    """Measure a run on another data set or split.
+    """Measure a run on another data set or split; or, with --weights and --model, any file of weights on DATA.
 
     Parameters
     ----------
     run
-        The folder of a run.
+        The folder of a run; with --weights, the data.
     data
         A folder, a CSV or a name, as for `longtail train` (default: the run's own data).
     split
@@ -48,16 +53,57 @@ def evaluate(
         Leave out images of classes that the run does not know, instead of stopping.
     as_trained
         Measure without what `longtail adjust` stored.
+    weights
+        A file of weights that is no run: safetensors, .pth, .pt, .pth.tar, .bin or .ckpt.
+    model
+        The network that the weights are of; see `longtail list models`.
+    image_size
+        With --weights, height and width of what the network sees (default: those of the images).
+    mean
+        With --weights, the mean of each channel, such as 0.485,0.456,0.406 (default: that of the data, or of timm's
+        weights of this network).
+    std
+        With --weights, the standard deviation of each channel.
     json
         Print one JSON object with every number.
     """
     many, few = _shots(shots)
     from longtail.cli.screen import Screen
+
+    if weights is not None or model is not None:
+        if weights is None or model is None or data is not None:
+            raise UsageError(
+                "--weights, --model and one DATA go together",
+                "a file of weights does not say what network it is of",
+                "for example longtail evaluate --weights resnet32.th.pth --model resnet32 cifar10-lt",
+            )
+        from longtail.inference.measure_weights import measure_weights
+
+        with Screen(f"evaluating {weights}") as screen:
+            foreign = measure_weights(
+                weights,
+                model,
+                run,
+                split=split or "test",
+                image_size=image_size,
+                mean=_channels(mean, "--mean"),
+                std=_channels(std, "--std"),
+                many=many,
+                few=few,
+                root=root,
+                path_column=path_column,
+                label_column=label_column,
+                progress=screen.advance,
+            )
+        _print(str(weights), foreign, json)
+        return 0
+    if image_size is not None or mean is not None or std is not None:
+        raise UsageError("--image-size, --mean and --std go with --weights", "a run knows how it sees images")
     from longtail.inference.measure import measure
 
     with Screen(f"evaluating {run}") as screen:
         found = measure(
-            run,
+            Path(run),
             data,
             split=split,
             many=many,
@@ -71,7 +117,21 @@ def evaluate(
         )
     for note in found.notes:
         print(note, file=sys.stderr)
-    if json:
+    _print(run, found, json)
+    return 0
+
+
+def _channels(text: str | None, flag: str) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"{flag} must be numbers, got {text!r}", "", f"for example {flag} 0.5,0.5,0.5") from None
+
+
+def _print(run: str, found: "Measurement", as_json: bool) -> None:
+    if as_json:
         _print_json(run, found)
     else:
         from longtail.cli.print_table import accuracy_lines
@@ -84,7 +144,6 @@ def evaluate(
             answered = f"{found.answered.answered.value:.1%} of the images get a prediction"
             print(f"{answered}, {found.answered.precision.value:.1%} of these are right")
         print(found.evaluation.definition)
-    return 0
 
 
 def _shots(text: str) -> tuple[int, int]:
@@ -99,7 +158,7 @@ def _shots(text: str) -> tuple[int, int]:
     return many, few
 
 
-def _print_json(run: Path, found: "Measurement") -> None:
+def _print_json(run: str, found: "Measurement") -> None:
     import json
 
     print(

@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-SUFFIXES = (".safetensors", ".pth", ".pt", ".pth.tar", ".bin", ".ckpt")
-NESTS = ("state_dict_ema", "state_dict", "model")
+SUFFIXES = (".safetensors", ".pth", ".pt", ".pth.tar", ".th", ".bin", ".ckpt")
+NESTS = ("state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model_state", "model", "net", "weights")
 """Where a checkpoint keeps its weights; where it has several, the first of these: averaged weights are the better."""
 
 

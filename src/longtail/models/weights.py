@@ -2,13 +2,14 @@
 
 Names and shapes must match, but for what differs between two uses of one network:
 
-- names may begin with a prefix that a wrapper left (`PREFIXES`);
+- names may begin with a prefix that a wrapper left (`PREFIXES`), or be those of others (`translate_names`);
 - the classifier is left as it is if the file has none, or one with another number of classes or another name;
 - the first convolution is summed over its input channels where the model sees grey images and the file is of colour:
   a grey image then gives what it gave on three equal channels;
 - position embeddings of timm's transformers are resampled to another image size, as timm does it.
 """
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from longtail._errors import counted
 from longtail.models.read_weights import read_weights
+from longtail.models.translate_names import translate_names
 
 PREFIXES = ("module.", "model.", "backbone.", "_orig_mod.")
 """What DistributedDataParallel, Lightning, self-supervised methods and torch.compile put before a name."""
@@ -49,7 +51,9 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: str | Pat
         ValueError: they are those of another model; the model is as it was.
     """
     own = model.state_dict()
-    fitted = _fit_stem(_fit_head(_strip_prefix(weights, own), model), own)
+    head = next(iter(_classifier_prefixes(model)), "").removesuffix(".")
+    known = translate_names(_strip_prefix(_strip_common(weights), own), own, head)
+    fitted = _fit_stem(_fit_head(known, model), own)
     differences = _differences(fitted, own)
     if differences:
         converted = _convert_by_timm(fitted, model)
@@ -60,6 +64,12 @@ def fit_weights(model: nn.Module, weights: Mapping[str, Tensor], path: str | Pat
             )
         fitted = converted
     model.load_state_dict(fitted)
+
+
+def fit_mixtures(model: nn.Module, weights: Mapping[str, Tensor], path: str | Path) -> None:
+    """Load the weights of a network with compound batch norms as they are, if the model has the same ones."""
+    with contextlib.suppress(ValueError):  # of another number of components: it keeps their mixture as one
+        fit_weights(model, weights, path)
 
 
 def classifier_keys(model: nn.Module) -> list[str]:
@@ -84,6 +94,14 @@ def _strip_prefix(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> d
     prefix = max(_prefixes(weights), key=fits)
     others = {key: value for key, value in weights.items() if not key.startswith(prefix)}
     return others | {key.removeprefix(prefix): value for key, value in weights.items() if key.startswith(prefix)}
+
+
+def _strip_common(weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """Take away what DistributedDataParallel puts before every name, which also hides foreign names."""
+    stripped = weights
+    while stripped and all(key.startswith("module.") for key in stripped):
+        stripped = {key.removeprefix("module."): value for key, value in stripped.items()}
+    return stripped
 
 
 def _prefixes(weights: Mapping[str, Tensor]) -> list[str]:

@@ -11,6 +11,8 @@ from longtail.methods import METHODS, Method
 from longtail.models import create_model
 from longtail.models.pretrained_weights import PretrainedWeights
 from longtail.models.stage_feature_net import StageFeatureNet
+from longtail.models.translate_names import has_mixtures
+from longtail.models.weights import fit_mixtures
 from longtail.training.check_method import refusal
 from longtail.training.optimizer import reseed
 from longtail.training.recipes import list_presets
@@ -50,7 +52,10 @@ def build_method(
             if config.head is not None:
                 name, *rest = config.head["name"], {k: v for k, v in config.head.items() if k != "name"}
                 model.classifier = HEADS[name](class_counts, **rest[0]).blank(model.num_features)
-        return kind(model, class_counts, **settings)
+        method = kind(model, class_counts, **settings)
+        if weights is not None and weights.kind == "file" and has_mixtures(read := weights.read()):
+            fit_mixtures(method.model, read, weights.file)
+        return method
     except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
         raise refusal(config.method["name"], error) from error
 
