@@ -7,6 +7,7 @@ import pytest
 from longtail._errors import UsageError
 from longtail.cli import run
 from longtail.training.check_method import refusal
+from tests.support.image_folders import write_image_folders
 
 TINY = ["--from-scratch", "--workers", "0", "--batch-size", "64"]
 RESNET, VIT = ("--model", "resnet8", "--image-size", "8"), ("--model", "test_vit", "--image-size", "16")
@@ -59,6 +60,18 @@ def test_what_it_can_train_on_but_poorly_is_said_before(
 ) -> None:
     assert train(tmp_path / "run", name, *RESNET, "--epochs", "1") == 0
     assert remark in capsys.readouterr().err
+
+
+def test_a_teacher_of_other_classes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    teacher, animals = tmp_path / "teacher", write_image_folders(tmp_path / "animals", {"cat": 8, "dog": 8})
+    assert train(teacher, "erm", *RESNET, "--epochs", "1") == 0
+    flags = ["--method", "dive", "--set", f"method.teacher={teacher}", *TINY, *RESNET, "--epochs", "1"]
+    capsys.readouterr()
+    assert run(["train", str(animals), *flags, "--out", str(tmp_path / "run")]) == 3
+    lines = capsys.readouterr().err.rstrip().splitlines()[-3:]
+    assert f"{teacher} was trained on other classes than {animals}" in lines[0]
+    assert "name a run on the same data" in lines[2]
+    assert not (tmp_path / "run" / "last.ckpt").exists()
 
 
 def test_a_hint_in_brackets_is_the_line_that_says_what_to_do() -> None:

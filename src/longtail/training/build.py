@@ -160,15 +160,17 @@ def precision_for(config: RunConfig) -> Precision:
     return "bf16" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32"
 
 
-def training_loader(parts: Parts, number: int = 0, *, rank: int = 0, world_size: int = 1) -> Loader:
-    """Batches to train on from the method's sampler `number`."""
+def training_loader(
+    parts: Parts, number: int = 0, *, sampler: str | None = None, rank: int = 0, world_size: int = 1
+) -> Loader:
+    """Batches to train on from the method's sampler `number`, or from `sampler` in a further place."""
     config, images = parts.config, parts.data.train
     return train_loader(
         images,
         parts.preprocessing,
         batch_size=min(batch_size_for(config, images), len(images) // world_size * world_size),
         views=parts.method.views,
-        sampler=parts.method.samplers[number],
+        sampler=sampler or parts.method.samplers[number],
         seed=config.seed + _SAMPLER_STRIDE * number,
         epochs=config.planned_epochs,
         workers=workers_for(config, images),

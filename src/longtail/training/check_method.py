@@ -6,7 +6,10 @@ brackets at the end, becomes the line that says what to do.
 
 from longtail._errors import UsageError
 from longtail.methods import Method
+from longtail.training.mix_batches import BatchMixing
 from longtail.training.run_config import RunConfig
+
+_MIX_THEMSELVES = ("glmc", "mislas", "unimix")
 
 
 def check_method(method: Method, config: RunConfig, batch_size: int) -> tuple[str, ...]:
@@ -30,6 +33,8 @@ def check_method(method: Method, config: RunConfig, batch_size: int) -> tuple[st
             "its images cannot be taken by themselves: a step compares them, or pairs those of two samplers",
             "leave optim.sam_classes out",
         )
+    if config.mixing is not None:
+        _check_mixing(method, config)
     if not config.planned_epochs:
         return ()
     try:
@@ -37,6 +42,23 @@ def check_method(method: Method, config: RunConfig, batch_size: int) -> tuple[st
         return tuple(f"{name}: {remark}" for remark in method.check_batch(batch_size))
     except ValueError as error:
         raise refusal(name, error) from error
+
+
+def _check_mixing(method: Method, config: RunConfig) -> None:
+    name = config.method["name"]
+    if "mixing" in method.settings():
+        raise UsageError(
+            f"mixing must be null for {name}, got {dict(config.mixing or {})}",
+            "it mixes by itself, and weighs both labels of an image",
+            "--set method.mixing=cutmix and the like",
+        )
+    if len(method.stages) > 1 or name in _MIX_THEMSELVES:
+        raise UsageError(
+            f"mixing must be null for {name}, got {dict(config.mixing or {})}",
+            "it mixes images by itself, or has stages that are to see plain ones",
+            "take a method of one stage; or --method decoupled --set 'method.base_settings={mixing: cutmix}'",
+        )
+    BatchMixing(config.mixing or {}, method.class_counts, config.seed)
 
 
 def refusal(name: str, error: Exception) -> UsageError:

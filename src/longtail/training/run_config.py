@@ -107,6 +107,9 @@ class RunConfig:
         mirror_features: whether the head also learns from mirrored images, where it is not fine-tuned. Auto does if
             images may be mirrored and the time allows.
         optim: the optimiser.
+        mixing: mixes the images of a step with each other, for any method of one stage: {name: mixup}, or cutmix,
+            remix, unimix or cmo, with the share of the steps that are mixed, probability, and its own arguments, such
+            as alpha. None for plain images; erm has method.mixing instead.
         time: how long the whole run may take, such as 90s, 10m or 1h; size, head and epochs are planned for it.
             Auto follows quality.
         quality: fast (1 minute), good (3 minutes) or best (15 minutes), where time is not given.
@@ -146,6 +149,7 @@ class RunConfig:
     head: Mapping[str, Any] | None = None
     mirror_features: Auto | bool = None
     optim: OptimConfig = field(default_factory=OptimConfig)
+    mixing: Mapping[str, Any] | None = None
     time: Positive | Auto = None
     quality: Quality = "good"
     epochs: Whole | Auto = None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from longtail.data.loader import Loader
 from longtail.data.views import Batch
 from longtail.training.build import Parts, training_loader
+from longtail.training.mix_batches import BatchMixing
 from longtail.training.ranks import Ranks
 from longtail.training.stop_request import ignore_sigchld
 
@@ -23,6 +24,10 @@ class StepBatches:
 
     def __init__(self, parts: Parts, ranks: Ranks, say: Callable[[str], None]) -> None:
         self._parts, self._ranks, self._say = parts, ranks, say
+        config = parts.config
+        self._mixing = (
+            None if config.mixing is None else BatchMixing(config.mixing, parts.method.class_counts, config.seed)
+        )
         self._names: tuple[str, ...] = ()
         self._loaders: list[Loader] = []
 
@@ -39,9 +44,10 @@ class StepBatches:
             for loader in loaders:
                 loader.load_state_dict(loader.state_dict() | {"epoch": epoch, "batch": start})
             try:
-                for batches in zip(*loaders, strict=False):
+                for step, batches in enumerate(zip(*loaders, strict=False), start):
                     ignore_sigchld()
-                    yield batches
+                    mixed = self._mixing and self._mixing(batches, epoch, step, self._ranks.rank)
+                    yield mixed or batches
                 return
             except (RuntimeError, OSError, EOFError) as error:  # torch's own, or that of a broken pipe
                 if not self._parts.config.workers or not lives:
@@ -56,12 +62,12 @@ class StepBatches:
         self._names, self._loaders = (), []
 
     def _current(self) -> list[Loader]:
-        names = self._parts.method.samplers
+        names = self._parts.method.samplers + (self._mixing.samplers if self._mixing else ())
         if self._names != names:
             self.close()
             self._names = names
             self._loaders = [
-                training_loader(self._parts, number, rank=self._ranks.rank, world_size=self._ranks.size)
-                for number in range(len(names))
+                training_loader(self._parts, number, sampler=name, rank=self._ranks.rank, world_size=self._ranks.size)
+                for number, name in enumerate(names)
             ]
         return self._loaders
