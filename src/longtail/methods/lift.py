@@ -8,7 +8,7 @@
 with the normalised tokens u that a block gives to its MLP or its attention, and learnable W_up, b_up, W_down, b_down,
 s and w. All else is frozen. W_up and b_up start at zero, so at first the network computes the features that it did.
 Take it for a pretrained transformer on few images: training all weights costs rare classes their accuracy, the paper
-finds. On random weights it learns next to nothing.
+finds. On random weights it learns next to nothing: on the digits, 13.6 ± 2.5 points less than cross-entropy.
 
 The width of an adapter is 2^⌊log₂(K / 2L)⌋, at least 1, for K classes and L blocks, so that all adapters together
 are smaller than the classifier. The paper starts CLIP's classifier from texts and averages five crops at test time;

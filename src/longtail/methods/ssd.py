@@ -16,7 +16,7 @@ first two leave: no second command, and one schedule. Until stage 3 the deployed
 weights, pretrained or not. The optimiser keeps its momentum of the old one; the learning rate starts again.
 
 Where ours differs: keys of the present batch are in the queue; the second view has no changes of colour; stage 2 is
-not repeated on the new network.
+not repeated on the new network. With the epochs of one network, it is below cross-entropy: see docs/methods.md.
 
 Reference: Li et al., "Self Supervision to Distillation for Long-Tailed Visual Recognition", ICCV 2021, section 3; the
 stages, t and T are those of its code for ImageNet-LT: 135, 5 and 135 epochs. It has no setting for CIFAR.
