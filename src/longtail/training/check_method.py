@@ -6,7 +6,7 @@ brackets at the end, becomes the line that says what to do.
 
 from longtail._errors import UsageError
 from longtail.methods import Method
-from longtail.training.mix_batches import BatchMixing
+from longtail.training.batch_mixing import BatchMixing
 from longtail.training.run_config import RunConfig
 
 _MIX_THEMSELVES = ("glmc", "mislas", "unimix")

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 from longtail.data.loader import Loader
 from longtail.data.views import Batch
+from longtail.training.batch_mixing import BatchMixing
 from longtail.training.build import Parts, training_loader
-from longtail.training.mix_batches import BatchMixing
 from longtail.training.ranks import Ranks
 from longtail.training.stop_request import ignore_sigchld
 

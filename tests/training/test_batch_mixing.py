@@ -9,7 +9,7 @@ from longtail.class_counts import ClassCounts
 from longtail.cli import run
 from longtail.data.mixing import MIXINGS
 from longtail.data.views import Batch
-from longtail.training.mix_batches import BatchMixing
+from longtail.training.batch_mixing import BatchMixing
 
 COUNTS = ClassCounts([500, 50, 5])
 
