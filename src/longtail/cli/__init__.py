@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "check": ("longtail.cli.check:check", "Check a data set, without training: sizes, problems, advice."),
     "train": ("longtail.cli.train:train", "Train on a data set, evaluate, and write a report."),
+    "tune": ("longtail.cli.tune:tune", "Search settings on validation images, and train the best."),
     "finish": ("longtail.cli.finish:finish", "Turn a run that was stopped into a usable model."),
     "list": ("longtail.cli.list_units:list_units", "Show methods, models, data sets, losses, recipes or runs."),
     "doctor": ("longtail.cli.doctor:doctor", "Show versions and hardware, and test the installation."),

@@ -27,7 +27,7 @@ def _read_number(_: Any, tokens: Sequence[Token]) -> Any:
     return parse_value(tokens[0].value, tokens[0].keyword or "")
 
 
-def _annotate(name: str, hint: Any) -> Any:
+def annotate_flag(name: str, hint: Any) -> Any:
     """What of a flag's type can be written on a command line."""
     kinds = [kind for kind in get_args(hint) if get_origin(kind) not in (Mapping, PathLike)]
     converter = _read_number if {int, float} & set(kinds) else None
@@ -36,7 +36,7 @@ def _annotate(name: str, hint: Any) -> Any:
     return Annotated[reduce(or_, kinds), shown]
 
 
-@with_flags(_annotate)
+@with_flags(annotate_flag)
 def train(
     data: Annotated[str | None, Parameter(name="DATA")] = None,
     /,

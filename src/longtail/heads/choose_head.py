@@ -179,15 +179,28 @@ def _out_of_fold(
     logits = np.full((len(target), num_classes), np.nan, np.float32)
 
     def predict(number: int) -> NDArray[np.float32]:
-        inside = torch.from_numpy(np.flatnonzero((fold != number) & (fold != _LEFT_OUT)))
-        outside = torch.from_numpy(np.flatnonzero(fold == number))
-        if not len(outside):
-            return np.empty((0, num_classes), np.float32)
-        return _logits(name, settings, features[inside], target[inside], features[outside], num_classes)
+        return predict_fold(features, target, fold, number, name, settings, num_classes)
 
     for number, found in enumerate(in_parallel(predict, range(folds))):
         logits[fold == number] = found
     return logits
+
+
+def predict_fold(
+    features: Tensor,
+    target: Tensor,
+    fold: NDArray[np.int64],
+    number: int,
+    name: str,
+    settings: Mapping[str, Any],
+    num_classes: int,
+) -> NDArray[np.float32]:
+    """The logits of one fold by a head that was fitted on the others; arguments are those of `choose_head`."""
+    inside = torch.from_numpy(np.flatnonzero((fold != number) & (fold != _LEFT_OUT)))
+    outside = torch.from_numpy(np.flatnonzero(fold == number))
+    if not len(outside):
+        return np.empty((0, num_classes), np.float32)
+    return _logits(name, settings, features[inside], target[inside], features[outside], num_classes)
 
 
 def balanced_accuracy(correct: NDArray[np.bool_], labels: NDArray[np.int64]) -> float:

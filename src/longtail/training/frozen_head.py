@@ -152,7 +152,7 @@ def choose_size(
             progress=partial(progress, what),
         )
         standard = (features - features.mean(0)) / features.std(0, correction=0).clamp_min(1e-6)
-        most = _most_images(counts)
+        most = most_images(counts)
         found = choose_head(
             standard, target, counts, name=name, settings=settings, folds=_FOLDS, seed=seed, most_images=most
         )
@@ -237,7 +237,7 @@ def fit_frozen_head(
             folds=_FOLDS,
             seed=seed,
             seconds=None if seconds is None else _CHOOSE_SHARE * seconds,
-            most_images=_most_images(counts),
+            most_images=most_images(counts),
             validation=None
             if validation is None
             else ((validation - net.centre) / net.spread, torch.from_numpy(data.val.targets)),
@@ -292,7 +292,7 @@ def embedding_cache(
     )
 
 
-def _most_images(counts: list[int]) -> int | None:
+def most_images(counts: list[int]) -> int | None:
     """The images of a class to choose by, so that all together are at most `_MOST_TO_CHOOSE`."""
     if sum(counts) <= _MOST_TO_CHOOSE:
         return None

@@ -12,27 +12,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 
 from longtail._errors import DataError, LongtailError, UsageError, counted
 from longtail.data.images import FileImages
 from longtail.data.open_dataset import hold_out_validation
 from longtail.evaluation import Evaluation
-from longtail.heads import HEADS
-from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training.best_checkpoint import load_best_checkpoint
 from longtail.training.best_epoch import check_validated
-from longtail.training.build import Parts, build_run, open_data, workers_for
+from longtail.training.build import build_run, open_data
 from longtail.training.callback import Callback
 from longtail.training.check_state import check_state
 from longtail.training.checkpoint import BEST, check_fits, load_checkpoint
 from longtail.training.extend_run import extend_run
-from longtail.training.frozen_head import FrozenHead, fit_frozen_head, scored_images
-from longtail.training.keep_better import KeepBetter
+from longtail.training.fit_head import fit_head, keeper_for
+from longtail.training.frozen_head import scored_images
 from longtail.training.launch import launch
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
-from longtail.training.plan_run import Budget, budget_of, describe_run, plan_run
+from longtail.training.plan_run import budget_of, describe_run, plan_run
 from longtail.training.run_config import Keep, RunConfig
 from longtail.training.run_folder.data_record import (
     data_changes,
@@ -202,7 +199,7 @@ def _train(
         folder.write_environment(command=shlex.join(sys.argv), device=str(fabric.device))
         write_record(folder.path, record)
         folder.log(f"started: {shlex.join(sys.argv)}")
-    parts, head = _fit_head(parts, budget, fabric, callback, own_validation=not drawn)
+    parts, head = fit_head(parts, budget.seconds, fabric, callback, own_validation=not drawn)
     settings = parts.config.as_dict()
     if state is not None:
         check_settings(state["config"], settings)
@@ -225,7 +222,7 @@ def _train(
         folder.write_config(settings)
     fabric.barrier()
     tuned = head is not None and parts.config.planned_epochs > 0
-    keeper = _keeper(parts, head, fabric) if head is not None and tuned else None
+    keeper = keeper_for(parts, head, fabric) if head is not None and tuned else None
     minutes = None if budget.seconds is None else min(budget.left / 60 * _TRAINING_SHARE, parts.config.max_time or inf)
     loop = TrainingLoop(parts, folder, fabric, callback, minutes=minutes)
     if state is not None:
@@ -282,52 +279,6 @@ def _train(
         folder.log("finished")
     fabric.barrier()
     return load_run(folder.path)
-
-
-def _keeper(parts: Parts, head: FrozenHead, fabric: Fabric) -> KeepBetter:
-    net = parts.method.model
-    assert isinstance(net, StageFeatureNet)
-    workers = workers_for(parts.config, parts.data.train)
-    return KeepBetter(
-        net, head.features, parts.data, parts.preprocessing, head.settings, workers=workers, device=fabric.device
-    )
-
-
-def _fit_head(
-    parts: Parts, budget: Budget, fabric: Fabric, callback: Callback, *, own_validation: bool
-) -> tuple[Parts, FrozenHead | None]:
-    """Fit the head that the settings ask for on the first rank, and give it to all; the settings then have it all."""
-    if parts.config.head is None:
-        return parts, None
-    net, head = parts.method.model, None
-    if not isinstance(net, StageFeatureNet):
-        raise UsageError(f"head must be null for {parts.config.method['name']}, got {dict(parts.config.head)}")
-    if fabric.is_global_zero:
-        head = fit_frozen_head(
-            net,
-            parts.data,
-            parts.preprocessing,
-            parts.weights,
-            dict(parts.config.head),
-            mirror=bool(parts.config.mirror_features) and not parts.config.planned_epochs,
-            seed=parts.config.seed,
-            seconds=budget.seconds,
-            workers=workers_for(parts.config, parts.data.train),
-            device=fabric.device,
-            say=callback.say,
-            progress=callback.progress,
-            own_validation=own_validation,
-        )
-    settings: dict[str, Any]
-    state, settings = fabric.broadcast((net.state_dict(), head.settings if head else {}))
-    parts = replace(parts, config=replace(parts.config, head=settings))
-    if not fabric.is_global_zero:
-        net.classifier = HEADS[settings["name"]](
-            list(parts.data.class_counts), **{key: value for key, value in settings.items() if key != "name"}
-        ).blank(net.num_features)
-    net.load_state_dict(state)
-    net.requires_grad_(True)
-    return parts, head
 
 
 def load_run(path: Path) -> Run:

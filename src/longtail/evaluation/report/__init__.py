@@ -5,6 +5,7 @@ from longtail.evaluation.report.base import SECTIONS, Section
 from longtail.evaluation.report.render import render_comparison, render_report
 from longtail.evaluation.report.render_check import render_check
 from longtail.evaluation.report.report import Adjustment, PostHoc, Report, Thumbnail
+from longtail.evaluation.report.study_record import StudyRecord, StudyTrial, render_study
 
 __all__ = [
     "SECTIONS",
@@ -12,8 +13,11 @@ __all__ = [
     "PostHoc",
     "Report",
     "Section",
+    "StudyRecord",
+    "StudyTrial",
     "Thumbnail",
     "render_check",
     "render_comparison",
     "render_report",
+    "render_study",
 ]

@@ -1,0 +1,1 @@
+"""Studies: settings searched on validation images, by Optuna, in one process or many."""

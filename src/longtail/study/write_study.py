@@ -1,0 +1,132 @@
+"""What a study leaves in its folder: `trials.csv`, `best.yaml` and the page that shows what mattered."""
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import optuna
+import yaml
+from optuna.importance import MeanDecreaseImpurityImportanceEvaluator, get_param_importances
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from longtail._files import csv_rows, whole_text_file, write_text
+from longtail.evaluation.report import StudyRecord, StudyTrial, render_study
+from longtail.study.open_study import quiet
+from longtail.training.run_config import RunConfig
+
+TRIALS, BEST, PAGE = "trials.csv", "best.yaml", "study.html"
+_STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
+# Fewer trials do not tell which value mattered.
+_FEWEST = 8
+
+
+def over(study: Study) -> list[FrozenTrial]:
+    """The trials that told something: finished, or pruned."""
+    return study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+
+
+def best_trial(study: Study) -> FrozenTrial | None:
+    """The best of the finished trials, the earliest of several; None if there is none."""
+    done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return max(done, key=lambda trial: (trial.value or 0.0, -trial.number), default=None)
+
+
+def write_study(folder: Path, study: Study, config_of: Callable[[FrozenTrial], RunConfig]) -> None:
+    """Write trials.csv and best.yaml, which `longtail train --config` repeats."""
+    trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    names = list(dict.fromkeys(name for trial in trials for name in trial.params))
+    with whole_text_file(folder / TRIALS) as out:
+        rows = [
+            [
+                trial.number,
+                _STATES[trial.state],
+                "" if trial.value is None else trial.value,
+                *(trial.params.get(name, "") for name in names),
+                trial.user_attrs.get("error", ""),
+            ]
+            for trial in trials
+        ]
+        csv_rows(out, [["trial", "state", "balanced", *names, "error"], *rows])
+    best = best_trial(study)
+    if best is not None:
+        settings = config_of(best).as_dict()
+        write_text(folder / BEST, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+
+
+def write_page(folder: Path, study: Study, *, judge: str, data: str, best: Path) -> Path:
+    """Write the page."""
+    chosen = best_trial(study)
+    trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
+    record = StudyRecord(
+        title=folder.resolve().name,
+        data=data,
+        judge=judge,
+        best=-1 if chosen is None else chosen.number,
+        run=best.name,
+        trials=[_record(trial) for trial in trials],
+        importances=importances(over(study), chosen),
+        choices=_by_choice(trials),
+    )
+    write_text(folder / PAGE, render_study(record), errors="replace")
+    return folder / PAGE
+
+
+def importances(trials: Sequence[FrozenTrial], best: FrozenTrial | None) -> dict[str, dict[str, float]]:
+    """The share of each value in how scores differ: among all trials, and among those that chose as the best did.
+
+    Computed by a random forest on the finished trials (mean decrease in impurity). Empty where too few tell.
+    """
+    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    groups = {"all trials": done}
+    if best is not None:
+        for name in ("head", "method"):
+            if name in best.params:
+                same = [trial for trial in done if trial.params.get(name) == best.params[name]]
+                groups[f"trials with {name} {best.params[name]}"] = same
+    found = {}
+    for label, group in groups.items():
+        shared = set.intersection(*(set(trial.params) for trial in group)) if group else set()
+        varied = sorted(name for name in shared if len({trial.params[name] for trial in group}) > 1)
+        scores = {trial.value for trial in group}
+        if len(group) < _FEWEST or len(varied) < 2 or len(scores) < 2:
+            continue
+        with quiet():
+            study = optuna.create_study(direction="maximize")
+            study.add_trials([_only(trial, varied) for trial in group])
+            evaluator = MeanDecreaseImpurityImportanceEvaluator(seed=0)
+            found[label] = get_param_importances(study, evaluator=evaluator, params=varied)
+    return found
+
+
+def _only(trial: FrozenTrial, names: Sequence[str]) -> FrozenTrial:
+    return optuna.create_trial(
+        value=trial.value,
+        params={name: trial.params[name] for name in names},
+        distributions={name: trial.distributions[name] for name in names},
+    )
+
+
+def _by_choice(trials: Sequence[FrozenTrial]) -> list[tuple[str, int, float, float]]:
+    """Of each head or method: trials finished, the median score and the best."""
+    scores: dict[str, list[float]] = {}
+    for trial in trials:
+        name = trial.params.get("head", trial.params.get("method"))
+        if trial.value is not None and trial.state == TrialState.COMPLETE and name is not None:
+            label = f"{name}, fine-tuned" if trial.params.get("fine_tune") else str(name)
+            scores.setdefault(label, []).append(trial.value)
+    rows = [(name, len(values), statistics.median(values), max(values)) for name, values in scores.items()]
+    return sorted(rows, key=lambda row: -row[3])
+
+
+def _record(trial: FrozenTrial) -> StudyTrial:
+    steps: Mapping[int, float] = trial.intermediate_values
+    value = trial.value if trial.state == TrialState.COMPLETE else steps[max(steps)] if steps else None
+    return StudyTrial(
+        number=trial.number,
+        state=_STATES[trial.state],
+        value=value,
+        params=dict(trial.params),
+        seconds=trial.duration.total_seconds() if trial.duration else None,
+        error=str(trial.user_attrs.get("error", "")),
+    )
