@@ -22,12 +22,14 @@ from longtail.cli import run
 from longtail.data import open_dataset
 from longtail.evaluation.report import StudyRecord, StudyTrial, render_study
 from longtail.heads import HEADS, balanced_accuracy
-from longtail.study.open_study import NAME, find_study, open_storage
-from longtail.study.score_trial import Embedded
+from longtail.study.open_storage import NAME, find_study, open_storage
+from longtail.study.score_training import Embedded, score_training, trial_config
 from longtail.study.search_space import METHODS, SearchSpace, choose_choices
 from longtail.study.tune import data_digest, tune
 from longtail.study.write_study import importances
 from longtail.training import Callback, RunConfig, build_config, load_run
+from longtail.training.build import build_run
+from longtail.training.stop_request import StoppedError
 
 SETTINGS: dict[str, Any] = {
     "data": "digits-lt:10",
@@ -87,16 +89,14 @@ def test_the_same_command_goes_on(study: Path) -> None:
 
 
 def test_a_trial_sees_no_test_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from longtail.study import tune as module
-
     sizes: list[tuple[int, int]] = []
-    score = module.score_training
+    score = score_training
 
     def watched(base: Any, settings: Any, data: Any, *args: Any, **kwargs: Any) -> float:
         sizes.append((len(data.test), len(data.val)))
         return score(base, settings, data, *args, **kwargs)
 
-    monkeypatch.setattr(module, "score_training", watched)
+    monkeypatch.setattr("longtail.study.tune.score_training", watched)
     tune(config(), out=tmp_path / "study", minutes=30, trials=1)
     assert [(test, bool(val)) for test, val in sizes] == [(0, True)]
 
@@ -153,8 +153,6 @@ class Ask(Callback):
 
 
 def test_a_study_that_is_stopped_says_how_to_use_it_and_go_on(tmp_path: Path) -> None:
-    from longtail.training.stop_request import StoppedError
-
     with pytest.raises(StoppedError, match=r"stopped after 1 trial: they are kept") as caught:
         tune(config(), out=tmp_path, minutes=30, callback=Ask())
     assert caught.value.exit_code == 130
@@ -234,9 +232,6 @@ def test_each_head_of_the_space_is_built_from_what_is_suggested(head: str) -> No
 
 @pytest.mark.parametrize("method", METHODS)
 def test_each_method_of_the_space_builds_its_run(method: str) -> None:
-    from longtail.study.score_trial import trial_config
-    from longtail.training.build import build_run
-
     settings = SearchSpace(config(), (method,)).suggest(optuna.create_study().ask())
     assert build_run(trial_config(config(), settings)).config.optim.lr == settings["optim"]["lr"]
 
@@ -254,7 +249,8 @@ def test_a_head_is_scored_as_cross_validation_by_hand_scores_it() -> None:
     right = np.zeros(60, bool)
     for number in range(4):
         inside, outside = fold != number, fold == number
-        head = HEADS["crt"](np.bincount(target[inside]).tolist(), weight_decay=0.1)
+        settings: dict[str, Any] = {"weight_decay": 0.1}
+        head = HEADS["crt"](np.bincount(target[inside]).tolist(), **settings)
         fitted = head.fit(features[inside], torch.from_numpy(target[inside]))
         right[outside] = fitted(features[outside]).argmax(1).numpy() == target[outside]
     assert score == steps[-1] == pytest.approx(np.mean([right[target == k].mean() for k in range(3)]))

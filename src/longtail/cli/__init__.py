@@ -42,13 +42,25 @@ def main() -> None:
     import signal
 
     signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGINT, _interrupt)
     # Before torch is loaded, which reads it once. By default the threads of a step spin while they wait for each other:
     # on a machine that does anything else, most of the time goes to that.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
+    if sys.argv[1:2] in [["train"], ["tune"], ["finish"]] and sys.stderr.isatty() and "--help" not in sys.argv:
+        # What is imported next may take a second. The line is written over by the next one, which is longer.
+        print("starting", end="\r", file=sys.stderr, flush=True)
     sys.exit(run(sys.argv[1:]))
+
+
+def _interrupt(number: int, frame: "FrameType | None") -> None:
+    """Answer Ctrl-C at once: what runs may take seconds to unwind. A training has a handler of its own."""
+    import signal
+
+    os.write(2, b"\nstopping\n")
+    signal.default_int_handler(number, frame)
 
 
 def _terminate(_: int, frame: "FrameType | None") -> None:

@@ -9,6 +9,8 @@ from cyclopts import Parameter
 from longtail._errors import counted
 
 Kind = Literal["methods", "heads", "models", "datasets", "losses", "samplers", "recipes", "runs"]
+# What `list runs` shows of a run.
+_SCORES = ("balanced", "top1", "few")
 # Of a terminal; a line about a method is cut to it.
 _WIDTH = 80
 
@@ -49,7 +51,8 @@ def list_units(
 
 def _lines(rows: list[dict[str, Any]]) -> list[str]:
     """A line for each unit; what methods cost and need stands in columns, so that they can be compared."""
-    columns = ("passes", "stages", "views", "needs") if rows and "passes" in rows[0] else ()
+    kinds: dict[str, tuple[str, ...]] = {"passes": ("passes", "stages", "views", "needs"), "balanced": _SCORES}
+    columns = next((columns for kind, columns in kinds.items() if rows and kind in rows[0]), ())
     shown = [[row["name"], *(_cell(column, row[column]) for column in columns)] for row in rows]
     if columns:
         shown.insert(0, ["name", *columns])
@@ -57,13 +60,16 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
     starts = ["  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)) for cells in shown]
     abouts = [*([""] if columns else []), *(row["about"] for row in rows)]
     if columns:
-        room = _WIDTH - len(starts[0]) - 2
+        room = max(_WIDTH - len(starts[0]) - 2, 30 if columns == _SCORES else 0)
         # What stands before a colon is the name again.
-        abouts = [textwrap.shorten(about.rpartition(": ")[2], room, placeholder=" …") for about in abouts]
+        cut = [about if columns == _SCORES else about.rpartition(": ")[2] for about in abouts]
+        abouts = [textwrap.shorten(about, room, placeholder=" …") for about in cut]
     return [f"{start}  {about}".rstrip() for start, about in zip(starts, abouts, strict=True)]
 
 
 def _cell(column: str, value: Any) -> str:
+    if column in _SCORES:
+        return "-" if value is None else f"{100 * value:.1f}"
     if column == "needs":
         return ", ".join(value) or "-"
     return f"{len(value) if isinstance(value, list) else value:.2g}"
@@ -73,7 +79,9 @@ def _rows(kind: Kind, runs: Path) -> list[dict[str, Any]]:
     """The name of each unit and a line about it."""
     if kind == "runs":
         return (
-            [_run(path) for path in sorted(runs.iterdir()) if (path / "config.yaml").is_file()] if runs.is_dir() else []
+            [_run(file.parent) for file in sorted([*runs.glob("*/config.yaml"), *runs.glob("*/*/config.yaml")])]
+            if runs.is_dir()
+            else []
         )
     if kind == "recipes":
         from longtail.training.recipes import list_recipes
@@ -148,12 +156,37 @@ def _about(unit: type) -> str:
     return re.split(r"(?<=[.!?]) ", paragraph)[0]
 
 
-def _run(path: Path) -> dict[str, str]:
+def _run(path: Path) -> dict[str, Any]:
+    """A run with its scores on its test images; none where it is not finished."""
     from longtail.training.settings import read_config
 
     settings = read_config(path)
-    state = "finished" if (path / "predictions.csv").exists() else "not finished"
+    finished = (path / "predictions.csv").exists()
     method = settings.get("method", {}).get("name", "?")
-    epochs = counted(settings.get("epochs") or 0, "epoch")
-    about = f"{method} on {settings.get('data')}, {epochs}, seed {settings.get('seed')}: {state}"
-    return {"name": str(path), "about": about}
+    how = f"{method}, {counted(settings.get('epochs') or 0, 'epoch')}"
+    if settings.get("head") and not settings.get("epochs"):
+        how = f"{settings['head'].get('name')} head"
+    row: dict[str, Any] = {"name": str(path), "state": "finished" if finished else "not finished"}
+    row |= dict.fromkeys(_SCORES) | (_scores(path) if finished else {})
+    return row | {"about": f"{how} on {settings.get('data')}, seed {settings.get('seed')}: {row['state']}"}
+
+
+def _scores(path: Path) -> dict[str, float | None]:
+    """Balanced accuracy, top-1 and that of the few-shot classes, from the predictions."""
+    from longtail._errors import LongtailError
+    from longtail.evaluation.confusion_matrix import confusion_matrix, mean_over_support, recall_per_class
+    from longtail.training.run_folder.read import open_run
+
+    try:
+        run = open_run(path)
+        found = run.predictions()
+    except LongtailError:
+        return {}
+    confusion = confusion_matrix(found.target, found.logits.argmax(1), len(run.classes))
+    recall = recall_per_class(confusion)
+    few = run.class_counts.groups().get("few")
+    return {
+        "balanced": mean_over_support(recall),
+        "top1": float(confusion.trace() / confusion.sum()),
+        "few": None if few is None else mean_over_support(recall[few]),
+    }

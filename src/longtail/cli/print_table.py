@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from longtail.evaluation import Estimate, Evaluation
+    from longtail.evaluation.report import SeedSummary
 
 
 def accuracy_lines(found: "Evaluation") -> list[str]:
@@ -20,6 +21,15 @@ def accuracy_lines(found: "Evaluation") -> list[str]:
             lines.append(f"{name:10}{estimate.value:9.1%}  none for one image")
         else:
             lines.append(f"{name:10}{estimate.value:9.1%}  {estimate.low:.1%} to {estimate.high:.1%}")
+    return lines
+
+
+def spread_lines(found: "SeedSummary") -> list[str]:
+    """Mean and standard deviation of each metric over the seeds."""
+    lines = [f"{'':10}{'mean':>9}  {'± s.d.':>7}  {len(found.runs)} seeds, lowest to highest"]
+    for name, spread in found.spreads.items():
+        deviation = "-" if spread.deviation is None else f"{100 * spread.deviation:.1f}"
+        lines.append(f"{name:10}{spread.mean:9.1%}  {deviation:>7}  {spread.low:.1%} to {spread.high:.1%}")
     return lines
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack, get_args, get
 
 from cyclopts import Parameter, Token
 
-from longtail.cli.print_table import accuracy_lines
+from longtail._errors import UsageError
+from longtail.cli.print_table import accuracy_lines, spread_lines
 from longtail.training.flags import TrainFlags, nest_flags, with_flags
 from longtail.training.settings import parse_value, resolve_settings
 
@@ -46,6 +47,7 @@ def train(
     config: Path | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", negative="", show_default=False)] = (),
     budget: Literal["paper", "quick"] = "paper",
+    seeds: int | None = None,
     accept_data_changes: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     dry_run: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     **flags: Unpack[TrainFlags],
@@ -60,6 +62,7 @@ def train(
         config: A YAML file of settings, such as the config.yaml of a run.
         set_: Any setting, as key=value: --set optim.momentum=0.8 --set method.components=2
         budget: quick keeps a twentieth of the recipe's epochs.
+        seeds: Train so many runs, from --seed on, and report their mean and spread.
         accept_data_changes: Resume although images changed: old ones stay in their split, new ones are trained on.
         dry_run: Check everything, print the resolved settings, and stop.
     """
@@ -82,6 +85,16 @@ def train(
 
     with TrainingScreen() as screen:
         screen.wait(f"looking at {settings.data}")  # torch takes seconds to start
+        if seeds is not None:
+            if resume not in (None, "auto"):
+                raise UsageError("--seeds goes on with --resume auto --out FOLDER, which holds all of them")
+            from longtail.training.train_seeds import train_seeds
+
+            group = train_seeds(settings, seeds, out=folder, resume=resumes, callback=screen, started=started)
+            if screen.is_first_rank:
+                print("\n".join(spread_lines(group.summary)))
+                print(f"seeds: {group.path / 'seeds.html'}")
+            return 0
         from longtail.training import train as run_training
 
         run = run_training(
@@ -99,4 +112,5 @@ def train(
 
 def summary(run: "Run") -> list[str]:
     """What a run found, in a few lines."""
-    return [*accuracy_lines(run.evaluation), f"report: {run.path / 'report.html'}"]
+    advice = [f"advice: {line}" for line in run.advice]
+    return [*accuracy_lines(run.evaluation), *advice, f"report: {run.path / 'report.html'}"]

@@ -81,7 +81,10 @@ def convert_batch_norm(
         if isinstance(module, _BatchNorm) and (select is None or select(path, module))
     }
     if not found:
-        raise ValueError(f"model must have a batch norm to convert, got none in {type(model).__name__}")
+        raise ValueError(
+            f"model must have a batch norm to convert, got none in {type(model).__name__} (take a network with batch "
+            "norms, such as resnet18; for vision transformers there is the method lift)"
+        )
     for path, module in found.items():
         reason = _obstacle(module, random=random)
         if reason:

@@ -26,7 +26,7 @@ from longtail._errors import UsageError, counted
 from longtail._files import make_folder
 from longtail.data import LongTailData
 from longtail.data.open_dataset import hold_out_validation
-from longtail.study.open_study import (
+from longtail.study.open_storage import (
     NAME,
     Identity,
     check_identity,
@@ -37,7 +37,7 @@ from longtail.study.open_study import (
     quiet,
     storage_file,
 )
-from longtail.study.score_trial import (
+from longtail.study.score_training import (
     Embedded,
     embed_for_heads,
     score_training,

@@ -12,7 +12,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from longtail._files import csv_rows, whole_text_file, write_text
 from longtail.evaluation.report import StudyRecord, StudyTrial, render_study
-from longtail.study.open_study import quiet
+from longtail.study.open_storage import quiet
 from longtail.training.run_config import RunConfig
 
 TRIALS, BEST, PAGE = "trials.csv", "best.yaml", "study.html"

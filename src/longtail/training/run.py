@@ -16,7 +16,8 @@ import torch
 from longtail._errors import DataError, LongtailError, UsageError, counted
 from longtail.data.images import FileImages
 from longtail.data.open_dataset import hold_out_validation
-from longtail.evaluation import Evaluation
+from longtail.evaluation import Evaluation, read_metrics
+from longtail.training.advice import advice
 from longtail.training.best_checkpoint import load_best_checkpoint
 from longtail.training.best_epoch import check_validated
 from longtail.training.build import build_run, open_data
@@ -77,6 +78,13 @@ class Run:
         found = self.metrics
         shown = (f"{name} {found[name]:.1%}" for name in ("balanced", "top1") if found[name] is not None)
         return f"<Run {self.path}: {', '.join(shown)} on {counted(self.evaluation.images, 'test image')}>"
+
+    @property
+    def advice(self) -> list[str]:
+        """What to do next, a sentence each."""
+        file = self.path / "metrics.csv"
+        training = read_metrics(file) if file.exists() else []
+        return advice(self.path, self.evaluation, training, epochs=read_config(self.path).get("epochs") or 0)
 
     def _repr_html_(self) -> str:
         return self.evaluation._repr_html_()

@@ -28,12 +28,13 @@ class TrainingScreen(Callback):
 
     def __init__(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
         # The other ranks of torchrun are silent.
         self.is_first_rank = os.environ.get("RANK", "0") == "0"
         self._console = Console(file=sys.stderr, quiet=not self.is_first_rank)
         self._bar = Progress(
+            SpinnerColumn(),  # turns while a step takes long
             TextColumn("{task.fields[epoch]}"),
             BarColumn(bar_width=12),
             TimeRemainingColumn(),

@@ -61,7 +61,7 @@ def build_report(folder: Path, *, as_trained: bool = False) -> Report:
     return Report(
         evaluation=run.evaluate(as_trained=as_trained),
         title=folder.resolve().name,
-        summary=_summary(settings),
+        summary=summarise_settings(settings),
         selection=_selection(folder, settings),
         posthoc=_posthoc(run, predictions) if decision is None else [],
         adjustment=None if decision is None else _adjustment(decision, predictions),
@@ -163,7 +163,7 @@ def _environment(file: Path) -> dict[str, str]:
     return {name: str(value) for name, value in flat.items() if value and name != "versions"}
 
 
-def _summary(settings: Mapping[str, Any]) -> str:
+def summarise_settings(settings: Mapping[str, Any]) -> str:
     """The run in words."""
     method, model, head = settings.get("method", {}), settings.get("model", {}), settings.get("head")
     if head and not settings.get("epochs"):

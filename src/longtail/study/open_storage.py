@@ -17,7 +17,7 @@ import optuna
 from optuna.exceptions import DuplicatedStudyError, StorageInternalError
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.study import Study
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from longtail import __version__
 from longtail._errors import DataError, UsageError
@@ -82,7 +82,8 @@ def open_storage(url: str) -> RDBStorage:
                 )
         except (SQLAlchemyError, StorageInternalError) as error:
             # Two processes that make the tables at once: the later one finds them half made.
-            if attempt == 9 or "already exists" not in str(error):
+            raced = "already exists" in str(error) or isinstance(error.__cause__ or error, IntegrityError)
+            if attempt == 9 or not raced:
                 raise gone(url, error) from error
             time.sleep(0.2 * (attempt + 1))
         except ImportError as error:

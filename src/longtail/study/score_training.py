@@ -1,7 +1,8 @@
 """The score of a trial: balanced accuracy on images that it was not trained on. Test images are taken away before.
 
 A head is scored on embeddings that are computed once: by cross-validation, or on the validation images where these are
-the user's and enough, or where other trials are fine-tuned, so that all scores are of the same images. Anything else is trained and scored on validation.
+the user's and enough, or where other trials are fine-tuned, so that all scores are of the same images.
+Anything else is trained and scored on validation.
 """
 
 import tempfile
