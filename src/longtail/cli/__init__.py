@@ -8,6 +8,7 @@ Results go to stdout, everything else to stderr. Exit codes: 0 done, 1 a bug, 2 
 5 diverged, 130 Ctrl-C, 143 SIGTERM.
 """
 
+import contextlib
 import io
 import os
 import sys
@@ -52,7 +53,18 @@ def main() -> None:
     if sys.argv[1:2] in [["train"], ["tune"], ["finish"]] and sys.stderr.isatty() and "--help" not in sys.argv:
         # What is imported next may take a second. The line is written over by the next one, which is longer.
         print("starting", end="\r", file=sys.stderr, flush=True)
-    sys.exit(run(sys.argv[1:]))
+    _leave(run(sys.argv[1:]))
+
+
+def _leave(code: int) -> None:
+    """Exit once the exit handlers have run, without taking torch apart first, which takes seconds on a busy machine."""
+    import atexit
+
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 def _interrupt(number: int, frame: "FrameType | None") -> None:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from longtail._errors import DataError, counted
-from longtail.data.splits import SPLITS
 
 if TYPE_CHECKING:
     from longtail.data.check import CheckReport
@@ -175,6 +174,7 @@ def _page(report: "CheckReport") -> str:
     import json
     import shlex
 
+    from longtail.data.splits import SPLITS
     from longtail.evaluation.report import render_check
 
     data = report.data
