@@ -1,4 +1,5 @@
 import inspect
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import longtail
 from longtail._errors import LongtailError, UsageError
 from longtail.cli import run
 from longtail.cli.train import train as command
+from longtail.training import load_run
 
 
 def test_a_trained_run_has_its_numbers_and_none_where_a_group_is_empty(tmp_path: Path) -> None:
@@ -78,3 +80,21 @@ def test_mistakes_are_named_as_the_command_names_them(
 def test_a_folder_that_is_taken(digits_run: Path) -> None:
     with pytest.raises(UsageError, match="already exists and is not empty"):
         longtail.train("digits-lt:10", out=digits_run, show=False)
+
+
+def test_check_compare_and_adjust_are_there(digits_run: Path, idle_run: Path, tmp_path: Path) -> None:
+    found = longtail.check("digits-lt:10")
+    assert repr(found) == "<CheckReport digits-lt:10: 486 training images of 10 classes, 0 problems>"
+    with pytest.raises(LongtailError, match="does not exist"):
+        longtail.check(tmp_path / "nowhere")
+    comparison = longtail.compare(load_run(digits_run), idle_run)
+    assert comparison.baseline == "digits-1"
+    assert list(comparison.setting_differences()) == ["optim.lr", "epochs"]
+    shutil.copytree(digits_run, tmp_path / "run")
+    before = load_run(tmp_path / "run").evaluation.ece.value
+    adjusted = longtail.adjust(tmp_path / "run", temperature="auto")
+    assert adjusted.decision.temperature != 1
+    assert load_run(tmp_path / "run").evaluation.ece.value < before
+    for shown in (repr(load_run(digits_run)), repr(comparison), repr(adjusted.decision), repr(comparison.evaluations)):
+        assert len(shown) < 1500
+    assert repr(load_run(digits_run)).startswith(f"<Run {digits_run}: balanced ")

@@ -12,16 +12,26 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0.dev0"
 
 _SUBMODULES = ("class_counts", "data", "evaluation", "inference", "losses", "methods", "models", "nn", "training")
-_FUNCTIONS = {"load": "longtail.inference.classifier", "train": "longtail._api"}
+_FUNCTIONS = {
+    "adjust": "longtail.training.run_folder.adjust",
+    "check": "longtail._api",
+    "compare": "longtail._api",
+    "load": "longtail.inference.classifier",
+    "train": "longtail._api",
+}
 
 if TYPE_CHECKING:
     from longtail import class_counts, data, evaluation, inference, losses, methods, models, nn, training
-    from longtail._api import train
+    from longtail._api import check, compare, train
     from longtail.inference.classifier import load
+    from longtail.training.run_folder.adjust import adjust
 
 __all__ = [
     "__version__",
+    "adjust",
+    "check",
     "class_counts",
+    "compare",
     "data",
     "evaluation",
     "inference",

@@ -1,4 +1,4 @@
-"""`longtail.train`: the command `longtail train` for Python, with the same checks, defaults and run folder."""
+"""The commands `train`, `check` and `report RUN RUN` for Python, with the same checks, defaults and run folder."""
 
 from collections.abc import Mapping
 from os import PathLike, fspath
@@ -9,6 +9,8 @@ from longtail.training.flags import TrainFlags, nest_flags, with_flags
 from longtail.training.settings import merge, resolve_settings
 
 if TYPE_CHECKING:
+    from longtail.data.check import CheckReport
+    from longtail.evaluation import Comparison
     from longtail.training import Run
 
 
@@ -61,3 +63,60 @@ def train(
         )
     with TrainingScreen() as screen:
         return train_run(chosen, out=folder, resume=resumes, callback=screen, accept_data_changes=accept_data_changes)
+
+
+def check(
+    data: str | PathLike[str],
+    *,
+    root: str | PathLike[str] | None = None,
+    seed: int = 0,
+    full: bool = False,
+    path_column: str | None = None,
+    label_column: str | None = None,
+    allow_empty: bool = False,
+    ignore_unknown: bool = False,
+) -> "CheckReport":
+    """Check a data set without training: sizes, imbalance, unreadable and repeated images, advice.
+
+    Args:
+        data: a folder, a CSV, or a name; see `longtail.data.open_dataset`.
+        root: the folder of the named data sets.
+        seed: of the long-tailed subset of a named data set.
+        full: decode every image instead of only its header.
+        path_column: of a CSV, the column of image files.
+        label_column: of a CSV, the column of classes.
+        allow_empty: leave out classes without a training image instead of stopping.
+        ignore_unknown: leave out test images of classes that training does not have, instead of stopping.
+
+    Raises:
+        DataError: nothing could be trained on it.
+    """
+    from longtail.data.check import check_data
+    from longtail.data.open_dataset import take_inventory
+
+    found = take_inventory(
+        data,
+        root,
+        seed,
+        path_column=path_column,
+        label_column=label_column,
+        allow_empty=allow_empty,
+        ignore_unknown=ignore_unknown,
+    )
+    return check_data(found, full=full)
+
+
+def compare(*runs: "str | PathLike[str] | Run", as_trained: bool = False) -> "Comparison":
+    """Compare finished runs on the same test images, each with the first: what differs, with paired intervals.
+
+    Args:
+        runs: two or more, as folders or as `train` gave them.
+        as_trained: leave out what `longtail.adjust` stored.
+
+    Raises:
+        DataError: a run is not finished, or they have not the same test images.
+    """
+    from longtail.training.run_folder.report import compare as compare_folders
+
+    folders = [Path(run) if isinstance(run, str | PathLike) else run.path for run in runs]
+    return compare_folders(folders, as_trained=as_trained)

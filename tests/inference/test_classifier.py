@@ -152,3 +152,34 @@ def test_weights_that_were_cut_off(digits_run: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", inference.__all__)
 def test_every_public_name_is_imported_on_first_use(name: str) -> None:
     assert getattr(inference, name).__name__ == name
+
+
+def test_folders_patterns_pictures_and_arrays_are_predicted_like_files(
+    classifier: Classifier, digit_files: list[Path]
+) -> None:
+    expected = classifier.predict_proba(digit_files)
+    folder = digit_files[0].parent
+    pictures = [Image.open(file) for file in digit_files]
+    arrays = [np.asarray(picture) for picture in pictures]
+    for same in (folder, str(folder), f"{folder}/*.png", [folder], pictures, arrays, np.stack(arrays)[..., None]):
+        np.testing.assert_allclose(classifier.predict_proba(same), expected, atol=1e-6)
+    colour = [picture.convert("RGB") for picture in pictures]
+    np.testing.assert_allclose(classifier.predict_proba(colour), expected, atol=1e-6)
+    found = classifier.predict(folder)
+    assert [image.path for image in found] == [str(file) for file in digit_files]
+    alone = classifier.predict(pictures[0])[0]
+    assert alone.guesses[0].name == found[0].guesses[0].name
+    assert classifier.predict(arrays[0])[0].path == "[0]"
+
+
+def test_the_probabilities_of_an_unreadable_image_are_nan(classifier: Classifier, digit_files: list[Path]) -> None:
+    digit_files[1].write_text("no image")
+    found = classifier.predict_proba(digit_files[:3])
+    assert np.isnan(found).all(axis=1).tolist() == [False, True, False]
+    assert found[0].sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((8, 8)), np.zeros((8, 8, 5), np.uint8), 3, [3], torch.zeros(1, 8, 8)])
+def test_what_is_no_image_is_refused_in_words(classifier: Classifier, wrong: object) -> None:
+    with pytest.raises(UsageError, match="image"):
+        classifier.predict(wrong)  # type: ignore[arg-type]  # on purpose

@@ -42,6 +42,11 @@ class CheckReport:
     sizes: tuple[int, ...]
     advice: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        images = counted(self.data.count("train"), "training image")
+        found = counted(len(self.problems), "problem")
+        return f"<CheckReport {self.data.name}: {images} of {counted(len(self.data.classes), 'class')}, {found}>"
+
     @property
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong with the data."""

@@ -97,7 +97,9 @@ def as_sources(images: Source | Iterable[Source]) -> list[str | NDArray[np.uint8
         UsageError: something is no image.
     """
     found: list[str | NDArray[np.uint8]] = []
-    for item in [images] if isinstance(images, str | PathLike | Image.Image | np.ndarray) else images:
+    single = isinstance(images, str | PathLike | Image.Image | np.ndarray)
+    items: list[Any] = list(images) if not single and isinstance(images, Iterable) else [images]
+    for item in items:
         if isinstance(item, str | PathLike):
             name = fspath(item)
             several = Path(name).is_dir() or Path(name).suffix.lower() in (".csv", ".tsv")

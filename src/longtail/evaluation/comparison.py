@@ -115,6 +115,10 @@ class Comparison:
         rows = {key: tuple(self.settings.get(name, {}).get(key, "–") for name in self.evaluations) for key in keys}
         return {key: row for key, row in rows.items() if len(set(row)) > 1}
 
+    def __repr__(self) -> str:
+        others = [name for name in self.evaluations if name != self.baseline]
+        return f"<Comparison: {' '.join(self.verdict(name) for name in others)}>"
+
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td>{html.escape(d.run)}</td><td>{label(d.metric)}</td><td>{100 * d.value:+.1f}</td>"

@@ -44,10 +44,10 @@ class Decision:
         before: what the model as trained gave on the same images.
     """
 
-    shift: tuple[float, ...]
+    shift: tuple[float, ...] = field(repr=False)
     temperature: float = 1.0
     tau: float = 0.0
-    prior: tuple[float, ...] | None = None
+    prior: tuple[float, ...] | None = field(default=None, repr=False)
     prior_name: str = "uniform"
     abstain_below: float = 0.0
     how: Mapping[str, str] = field(default_factory=dict)

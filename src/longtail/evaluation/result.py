@@ -120,6 +120,10 @@ class Evaluation:
             matrix[true, predicted] = images
         return matrix
 
+    def __repr__(self) -> str:
+        shown = f"balanced {self.balanced.value:.1%}, top1 {self.top1.value:.1%}"
+        return f"<Evaluation: {shown} on {counted(self.images, 'test image')}>"
+
     def to_json(self) -> str:
         """All of it as strict JSON text."""
         return json.dumps({"format": FORMAT, **asdict(self)}, allow_nan=False)

@@ -74,7 +74,8 @@ class ImagePredictions(Sequence[ImagePrediction]):
         return iter(self._images)
 
     def __repr__(self) -> str:
-        return f"<{counted(len(self), 'image')}, {len(self.unreadable):,} unreadable>"
+        first = "; ".join(f"{image.path}: {image.guesses[0].name}" for image in self._images[:3] if image.guesses)
+        return f"<{counted(len(self), 'image')}, {len(self.unreadable):,} unreadable{'; ' * bool(first)}{first}>"
 
     @property
     def unreadable(self) -> list[ImagePrediction]:
