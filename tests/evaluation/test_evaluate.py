@@ -7,6 +7,7 @@ from torchmetrics.functional.classification import binary_calibration_error, mul
 
 from longtail.class_counts import GROUPS
 from longtail.evaluation import evaluate
+from longtail.evaluation.confusion_matrix import wilson_interval
 from tests.support.simulated_logits import simulate
 
 DATA = simulate(100, images_per_class=10)
@@ -215,3 +216,19 @@ def test_labels_that_are_no_integers_are_refused() -> None:
 def test_bad_class_names_are_refused(classes: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         evaluate([[1.0, 2.0]], [0], [5, 5], classes)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_where_all_or_none_are_right_the_intervals_are_wilsons(right: bool) -> None:
+    target = np.arange(40) % 4
+    found = evaluate(9 * np.eye(4)[target if right else (target + 1) % 4], target, class_counts=[500, 400, 10, 5])
+    low, high = wilson_interval(np.array([40 * right]), np.array([40]))
+    assert [found.balanced.low, found.balanced.high] == pytest.approx([low[0], high[0]])
+    assert [found.top1.low, found.top1.high] == pytest.approx([low[0], high[0]])
+    low, high = wilson_interval(np.array([20 * right]), np.array([20]))
+    many, gap = found.groups["many"].accuracy, found.head_tail_gap
+    assert many is not None
+    assert gap is not None
+    assert [many.low, many.high] == pytest.approx([low[0], high[0]])
+    assert gap.low is not None
+    assert gap.low < 0

@@ -3,7 +3,7 @@ import pytest
 from sklearn.metrics import balanced_accuracy_score, log_loss
 from torchmetrics.functional.classification import multiclass_calibration_error
 
-from longtail.evaluation import Estimate, is_kept, measure_promise
+from longtail.evaluation import Estimate, is_kept, measure_promise, verdict
 from tests.support.simulated_logits import simulate
 
 IMAGES = simulate(12, images_per_class=25, seed=3)
@@ -63,6 +63,22 @@ def test_all_right_has_wilsons_interval() -> None:
     assert found.value == pytest.approx(1)
     assert found.high == pytest.approx(1)
     assert found.low == pytest.approx(0.8389, abs=1e-4)  # Wilson's for 20 of 20
+
+
+def test_the_precision_of_one_answered_image_is_hardly_known() -> None:
+    logits = np.full((40, 2), 0.1) * [1, 0]
+    logits[3] = [9, 0]
+    found = measure_promise(logits, np.arange(40) % 2, [0.5, 0.5], 0.9).precision
+    assert found is not None
+    assert (found.value, found.low) == (0.0, 0.0)
+    assert found.high == pytest.approx(0.7935, abs=1e-3)  # Wilson's for 0 of 1
+
+
+def test_a_promise_may_be_exceeded_or_broken() -> None:
+    low, high = Estimate(0.5, 0.45, 0.55), Estimate(0.8, 0.75, 0.85)
+    assert [verdict(low, low), verdict(low, high), verdict(high, low)] == ["kept", "exceeded", "broken"]
+    assert verdict(low, high, lower_is_better=True) == "broken"
+    assert verdict(high, low, lower_is_better=True) == "exceeded"
 
 
 @pytest.mark.parametrize(

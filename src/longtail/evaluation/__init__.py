@@ -14,7 +14,7 @@ from longtail.evaluation.mixture import MixtureLayer
 from longtail.evaluation.mixture_record import MixtureRecord, mixture_records, pack_layer
 from longtail.evaluation.posthoc import PostHocChoice, adjust_logits, choose_tau, fit_temperature, scale_temperature
 from longtail.evaluation.predictions import Predictions, read_predictions, write_predictions
-from longtail.evaluation.promise import Promise, is_kept, measure_promise
+from longtail.evaluation.promise import Promise, is_kept, measure_promise, verdict
 from longtail.evaluation.read_metrics import read_metrics
 from longtail.evaluation.result import ClassResult, Evaluation, GroupResult
 from longtail.evaluation.shifted import ShiftedAccuracy, shifted_accuracy, shifted_prior
@@ -52,5 +52,6 @@ __all__ = [
     "shifted_accuracy",
     "shifted_prior",
     "surest_mistakes",
+    "verdict",
     "write_predictions",
 ]

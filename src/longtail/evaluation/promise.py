@@ -86,7 +86,10 @@ def measure_promise(
         for rows in resample(labels, replicates=replicates, resampling=resampling, seed=seed)
     ]
     weights = _weights(labels, shares, np.arange(len(labels))[None])[0]
-    trials = float(1 / (weights**2).sum())
+    # Of equal weight, so many images would tell as much.
+    trials = dict.fromkeys(_SHARES, float(1 / (weights**2).sum()))
+    own = weights * images["answered"]
+    trials["precision"] = float(own.sum() ** 2 / (own**2).sum()) if own.any() else 0.0
 
     def estimate(name: str) -> Estimate:
         value = float(point[name][0])
@@ -96,7 +99,7 @@ def measure_promise(
         if name in _SHARES and low is not None and high is not None:
             low, high = max(low, 0.0), min(high, 1.0)
             if name != "ece":
-                low, high = widen_interval(value, low, high, trials)
+                low, high = widen_interval(value, low, high, trials[name])
         return Estimate(value, low, high)
 
     precision = None if np.isnan(point["precision"][0]) else estimate("precision")
@@ -119,6 +122,13 @@ def is_kept(promised: Estimate, held: Estimate) -> bool:
         return True
     reach = np.hypot(max(upper.value - upper.low, 0.0), max(lower.high - lower.value, 0.0))
     return bool(upper.value - lower.value <= reach)
+
+
+def verdict(promised: Estimate, held: Estimate, *, lower_is_better: bool = False) -> str:
+    """`kept`, or `exceeded` or `broken` where what held differs from what was promised."""
+    if is_kept(promised, held):
+        return "kept"
+    return "exceeded" if (held.value < promised.value) == lower_is_better else "broken"
 
 
 def read_promise(content: Mapping[str, Any] | None) -> Promise | None:

@@ -1,7 +1,7 @@
 import numpy as np
 
 from longtail.evaluation import Evaluation, evaluate
-from longtail.evaluation.report.headline import headline, remarks
+from longtail.evaluation.report.headline import headline, remarks, worst_classes
 
 TARGET = np.repeat(np.arange(3), 40)
 COUNTS = [500, 50, 5]
@@ -54,3 +54,22 @@ def test_a_timid_model_is_called_underconfident() -> None:
 
 def test_a_good_model_needs_no_remark() -> None:
     assert remarks(model(1.0, 1.0, 1.0, scale=20.0)) == []
+
+
+def test_classes_that_are_equally_bad_are_counted() -> None:
+    logits, target = 9 * np.eye(6)[[0, 1, 0, 0, 0, 0]], np.arange(6)
+    found = evaluate(logits, target, [60, 50, 40, 30, 20, 10], ["a", "b", "c", "d", "e", "f"], replicates=5)
+    assert worst_classes(found) == "Worst: 4 classes at 0.0\u00a0% (c, d, e, ...)."
+    one = evaluate(9 * np.eye(3)[[0, 1, 0]], [0, 1, 2], [60, 50, 40], ["a", "b", "c"], replicates=5)
+    assert worst_classes(one) == "Worst class: c, 0.0\u00a0%."
+
+
+def test_a_training_that_was_too_short_is_told() -> None:
+    found = evaluate(9 * np.eye(3), [0, 1, 2], [60, 50, 40], replicates=5)
+    short = [{"epoch": 1.0, "train/accuracy": 0.15}, {"epoch": 2.0, "train/accuracy": 0.22}]
+    assert remarks(found, short)[0] == (
+        "The training may have been too short: 22\u00a0% of its augmented training images were right at its end, "
+        "and the share was still rising. Train for more epochs."
+    )
+    assert not any("too short" in remark for remark in remarks(found, [{"train/accuracy": 0.9}]))
+    assert not any("too short" in remark for remark in remarks(found))

@@ -72,9 +72,9 @@ def _too_short(training: Sequence[Mapping[str, float | None]]) -> list[str]:
     if not shares or shares[-1] >= LEARNT:
         return []
     rising = len(shares) > 1 and shares[-1] > shares[-2]
-    still = " and was still rising" if rising else ""
+    still = ", and the share was still rising" if rising else ""
     return [
-        f"The training was too short, or the network too small: {100 * shares[-1]:.0f}\u00a0% of its augmented "
+        f"The training may have been too short: {100 * shares[-1]:.0f}\u00a0% of its augmented "
         f"training images were right at its end{still}. Train for more epochs."
     ]
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from longtail.class_counts import ClassCounts
 from longtail.evaluation.bootstrap import Estimate
 from longtail.evaluation.comparison import Comparison
-from longtail.evaluation.promise import Promise, is_kept
+from longtail.evaluation.promise import Promise, verdict
 from longtail.evaluation.report import confusion_chart, curves
 from longtail.evaluation.report.base import render_sections
 from longtail.evaluation.report.class_profile import accuracy_by_size, by_size, class_profile
@@ -47,7 +47,7 @@ def render_report(report: Report) -> str:
         worst=worst_classes(found),
         promise_rows=_promise_rows(report),
         promise_cell=_promise_cell,
-        kept=is_kept,
+        verdict=verdict,
         charts={
             "profile": [class_profile(found, width=w) for w in (WIDE, NARROW)],
             "by_size": [accuracy_by_size(found, width=w) for w in (WIDE, NARROW)],
