@@ -73,3 +73,26 @@ def test_tensorboard_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UsageError, match="TensorBoard is not installed") as caught:
         check_loggers(["tensorboard"])
     assert caught.value.fix == "pip install 'longtail[tensorboard]'"
+
+
+# MLflow's client brings some thirty packages, so the development install leaves them out.
+LEFT_OUT = "not in the development install for its many dependencies: pip install 'longtail[{}]'"
+
+
+def test_mlflow_goes_on_in_the_same_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracking = pytest.importorskip("mlflow.tracking", reason=LEFT_OUT.format("mlflow"))
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
+    (tmp_path / "run").mkdir()
+    for first, loss in ((0, 5.0), (2, 1.0)):
+        callback = add_loggers(Callback(), ["mlflow"], tmp_path / "run")
+        callback.start(epochs=3, steps=5, epoch=first)
+        for epoch in range(first + 1, first + 3):
+            callback.epoch({"epoch": epoch, "train/loss": loss, "test/accuracy_few": None})
+        callback.finish()
+    client = tracking.MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("longtail").experiment_id])
+    assert run.info.run_name == "run"
+    history = client.get_metric_history(run.info.run_id, "train/loss")
+    assert {found.step: found.value for found in history} == {1: 5.0, 2: 5.0, 3: 1.0, 4: 1.0}
+    assert "test/accuracy_few" not in run.data.metrics
