@@ -72,3 +72,17 @@ class DataError(LongtailError):
     ) -> None:
         super().__init__(what, why, fix)
         self.code, self.paths = code, tuple(paths)
+
+
+class MemoryFullError(LongtailError):
+    """The work does not fit into the memory."""
+
+    exit_code = 4
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether it was Python, NumPy, an accelerator or torch on the CPU that got no memory."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    text = str(error)
+    refused = "not enough memory" in text or "can't allocate memory" in text or "Cannot allocate memory" in text
+    return bool(kinds & {"MemoryError", "OutOfMemoryError"}) or (isinstance(error, RuntimeError | OSError) and refused)

@@ -10,6 +10,9 @@ from typing import BinaryIO, TextIO
 
 from longtail._errors import DataError
 
+# What a spreadsheet takes for a formula, and the quote that says it is none.
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r", "'")
+
 
 @contextmanager
 def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
@@ -70,6 +73,21 @@ def csv_rows(out: TextIO, rows: Iterable[Sequence[object]]) -> None:
     quoted = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     for row in rows:
         (quoted if any(isinstance(cell, str) and "\r" in cell for cell in row) else plain).writerow(row)
+
+
+def to_cell(text: str) -> str:
+    """A text as the cell of a CSV that a spreadsheet takes for text, too: one that looks like a formula gets a quote.
+
+    Example:
+        >>> to_cell("=cmd()"), to_cell("'tis"), to_cell("wren")
+        ("'=cmd()", "''tis", 'wren')
+    """
+    return f"'{text}" if text.startswith(_FORMULAS) else text
+
+
+def from_cell(cell: str) -> str:
+    """The text that `to_cell` made a cell of."""
+    return cell[1:] if cell.startswith("'") and cell[1:].startswith(_FORMULAS) else cell
 
 
 def write_text(file: Path, text: str, *, errors: str = "surrogateescape") -> None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from benchmarks.robustness.kill_and_resume import differences
-from longtail._errors import LongtailError
+from longtail._errors import LongtailError, MemoryFullError
 from longtail.data.views import Batch
 from longtail.evaluation import read_metrics
 from longtail.methods import METHODS, Method, MethodOutput
@@ -18,7 +18,7 @@ from longtail.training import load_run, train
 from longtail.training.build import build_run, training_loader
 from longtail.training.checkpoint import load_checkpoint
 from longtail.training.microbatches import write_note
-from longtail.training.stop_request import DivergedError, MemoryFullError, StoppedError
+from longtail.training.stop_request import DivergedError, StoppedError
 from tests.support.tiny_runs import Interrupt, config, fail
 
 FILES = {

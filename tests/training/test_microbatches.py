@@ -6,7 +6,7 @@ import pytest
 import torch
 from lightning_fabric import Fabric
 
-from longtail._errors import DataError
+from longtail._errors import DataError, MemoryFullError
 from longtail.data.views import Batch
 from longtail.training.microbatches import (
     MicroBatches,
@@ -17,7 +17,6 @@ from longtail.training.microbatches import (
     remove_notes,
     write_note,
 )
-from longtail.training.stop_request import MemoryFullError
 
 
 def batch(images: int) -> Batch:

@@ -13,12 +13,15 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from cyclopts import App
+
+    from longtail._errors import LongtailError
 
 # Name: (function, its line in the list of commands).
 COMMANDS = {
@@ -42,8 +45,14 @@ def main() -> None:
     """Run the command `longtail` and exit with its exit code."""
     import signal
 
+    from longtail.cli.end_in_time import end_in_time, leave
+
     signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGINT, _interrupt)
+    end_in_time()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the caller
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 # to the end of the process
     # Before torch is loaded, which reads it once. By default the threads of a step spin while they wait for each other:
     # on a machine that does anything else, most of the time goes to that.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -53,7 +62,13 @@ def main() -> None:
     if sys.argv[1:2] in [["train"], ["tune"], ["finish"]] and sys.stderr.isatty() and "--help" not in sys.argv:
         # What is imported next may take a second. The line is written over by the next one, which is longer.
         print("starting", end="\r", file=sys.stderr, flush=True)
-    _leave(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 1
+    if code in (130, 143):
+        leave(code)  # whatever the exit handlers would wait for
+    _leave(code)
 
 
 def _leave(code: int) -> None:
@@ -93,26 +108,57 @@ def run(arguments: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
     from longtail._errors import LongtailError
+    from longtail._printable import show
 
-    app = build_app()
     try:
-        result = app(_complete(list(arguments)), exit_on_error=False, result_action="return_value")
+        result = build_app()(_complete(list(arguments)), exit_on_error=False, result_action="return_value")
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except CycloptsError:
         return 2  # cyclopts has printed what is wrong
     except LongtailError as error:
-        print(f"longtail: {error}", file=sys.stderr)
+        show(f"longtail: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("longtail: stopped", file=sys.stderr)
+        show("longtail: stopped", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # The reader, such as `head`, has closed the pipe. Python would complain at exit about what it cannot write.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()  # the reader, such as `head`, has closed the pipe
         return 0
-    except Exception:
-        return _bug()
+    except Exception as error:
+        return _outside_fault(error) or _bug()
+
+
+def _forget_output() -> None:
+    """Drop what cannot be written: Python would complain about it at exit."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _outside_fault(error: Exception) -> int:
+    """Report what the system refused, and return its exit code; 0 if it is no such error."""
+    from longtail._errors import DataError, MemoryFullError, ran_out_of_memory
+    from longtail._printable import show
+
+    told: LongtailError
+    if ran_out_of_memory(error):
+        told = MemoryFullError(
+            "there is not enough memory", "the work does not fit", "use smaller settings, or a machine with more memory"
+        )
+    elif isinstance(error, OSError) and error.errno is not None:
+        place = error.filename or "the output"
+        told = DataError(
+            f"{os.fsdecode(place) if isinstance(place, str | bytes) else place}: {error.strerror}",
+            "it cannot be read or written",
+            "check the path, its permissions and the space",
+        )
+        if error.filename is None:
+            _forget_output()
+    else:
+        return 0
+    with contextlib.suppress(OSError):
+        show(f"longtail: {told}", file=sys.stderr)
+    return told.exit_code
 
 
 def _complete(arguments: list[str]) -> list[str]:
@@ -128,15 +174,17 @@ def _complete(arguments: list[str]) -> list[str]:
 
 def build_app() -> "App":
     """The parser of the command line."""
-    from cyclopts import App
+    from cyclopts import App, CycloptsPanel
 
     from longtail import __version__
+    from longtail._printable import printable
 
     app = App(
         name="longtail",
         help="Train image classifiers on long-tailed data.",
         version=__version__,
         suppress_keyboard_interrupt=False,
+        error_formatter=lambda error: CycloptsPanel(printable(str(error))),
     )
     for name, (function, help_line) in COMMANDS.items():
         app.command(function, name=name, help=help_line)
@@ -148,10 +196,12 @@ def _bug() -> int:
     import tempfile
     import traceback
 
+    from longtail._printable import show
+
     with tempfile.NamedTemporaryFile("w", prefix="longtail-", suffix=".txt", delete=False) as file:
         traceback.print_exc(file=file)
     kind, error, _ = sys.exc_info()
-    print(f"longtail: {kind.__name__ if kind else 'Error'}: {error}", file=sys.stderr)
-    print("this is a bug in longtail", file=sys.stderr)
-    print(f"please report it with the file {file.name}", file=sys.stderr)
+    show(f"longtail: {kind.__name__ if kind else 'Error'}: {error}", file=sys.stderr)
+    show("this is a bug in longtail", file=sys.stderr)
+    show(f"please report it with the file {file.name}", file=sys.stderr)
     return 1

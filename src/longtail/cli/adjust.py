@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from longtail._errors import UsageError, counted
+from longtail._printable import show
 
 if TYPE_CHECKING:
     from longtail.evaluation import Estimate, Promise
@@ -56,9 +57,9 @@ def adjust(
         if any(value is not None for value in (tau, temperature, prior, abstain_below, precision)):
             raise UsageError("--clear takes no other option", "it goes back to the model as it was trained")
         clear_adjustment(run)
-        print(f"{run}: as trained")
+        show(f"{run}: as trained")
         return 0
-    print(f"adjusting {run}", file=sys.stderr)
+    show(f"adjusting {run}", file=sys.stderr)
     found = adjust_run(
         run,
         tau=_number(tau, "--tau"),
@@ -70,7 +71,7 @@ def adjust(
     if json:
         _print_json(found)
     else:
-        print("\n".join(_lines(found)))
+        show("\n".join(_lines(found)))
     return 0
 
 
@@ -124,4 +125,4 @@ def _print_json(found: "Adjusted") -> None:
     from dataclasses import asdict
 
     content = {"run": str(found.path), "decision": found.decision.as_json()}
-    print(json.dumps(content | {"test": {"before": asdict(found.before), "held": asdict(found.held)}}, indent=1))
+    show(json.dumps(content | {"test": {"before": asdict(found.before), "held": asdict(found.held)}}, indent=1))

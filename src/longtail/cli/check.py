@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from longtail._errors import DataError, counted
+from longtail._printable import show
 
 if TYPE_CHECKING:
     from longtail.data.check import CheckReport
@@ -86,7 +87,7 @@ def check(
         if json:
             _print_json(_failed(data, faults))
         for fault in faults[:-1]:
-            print(f"longtail: {fault}\n", file=sys.stderr)
+            show(f"longtail: {fault}\n", file=sys.stderr)
         raise faults[-1]
     if html is not None:
         from longtail._files import write_text
@@ -95,7 +96,7 @@ def check(
     if json:
         _print_json(report.as_json())
     else:
-        print("\n".join(_lines(report)))
+        show("\n".join(_lines(report)))
     warnings = [problem for problem in report.problems if problem.severity == "warning"]
     if strict and warnings:
         raise DataError(
@@ -126,7 +127,7 @@ def _take_leniently(faults: list[DataError], data: str, *arguments: Any, **optio
 def _print_json(content: dict[str, object]) -> None:
     import json
 
-    print(json.dumps(content, indent=2))
+    show(json.dumps(content, indent=2))
 
 
 def _failed(data: str, faults: Sequence[DataError]) -> dict[str, object]:

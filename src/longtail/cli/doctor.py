@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from longtail._printable import show
+
 
 def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Show versions, accelerator, memory, disk and extras of this machine, and run a two-second self-test.
@@ -17,15 +19,15 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     if json:
         import json as encoder
 
-        print(encoder.dumps(found, indent=2))
+        show(encoder.dumps(found, indent=2))
     else:
         for name, value in found.items():
             if isinstance(value, dict):
-                print(f"{name}:")
+                show(f"{name}:")
                 for key, part in value.items():
-                    print(f"  {key:<14}{'not installed' if part is None else part}")
+                    show(f"  {key:<14}{'not installed' if part is None else part}")
             else:
-                print(f"{name:<16}{value}")
+                show(f"{name:<16}{value}")
     return 0 if found["self-test"] == "passed" else 1
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from longtail._errors import UsageError, counted
+from longtail._printable import show
 
 if TYPE_CHECKING:
     from longtail.inference.measure import Measurement
@@ -116,7 +117,7 @@ def evaluate(
             progress=screen.advance,
         )
     for note in found.notes:
-        print(note, file=sys.stderr)
+        show(note, file=sys.stderr)
     _print(run, found, json)
     return 0
 
@@ -136,14 +137,14 @@ def _print(run: str, found: "Measurement", as_json: bool) -> None:
     else:
         from longtail.cli.print_table import accuracy_lines
 
-        print(f"{found.data}, {found.split}: {counted(found.evaluation.images, 'image')}")
+        show(f"{found.data}, {found.split}: {counted(found.evaluation.images, 'image')}")
         if found.decision is not None:
-            print(f"adjusted: {found.decision}")
-        print("\n".join(accuracy_lines(found.evaluation)))
+            show(f"adjusted: {found.decision}")
+        show("\n".join(accuracy_lines(found.evaluation)))
         if found.answered is not None and found.answered.precision is not None:
             answered = f"{found.answered.answered.value:.1%} of the images get a prediction"
-            print(f"{answered}, {found.answered.precision.value:.1%} of these are right")
-        print(found.evaluation.definition)
+            show(f"{answered}, {found.answered.precision.value:.1%} of these are right")
+        show(found.evaluation.definition)
 
 
 def _shots(text: str) -> tuple[int, int]:
@@ -161,7 +162,7 @@ def _shots(text: str) -> tuple[int, int]:
 def _print_json(run: str, found: "Measurement") -> None:
     import json
 
-    print(
+    show(
         json.dumps(
             {
                 "run": str(run),

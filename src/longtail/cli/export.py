@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from longtail._printable import show
+
 
 def export(
     run: Annotated[Path, Parameter(name="RUN")],
@@ -49,14 +51,14 @@ def export(
     from longtail.inference import load
 
     classifier = load(run, as_trained=as_trained)
-    print(f"exporting {run} to {format_}", file=sys.stderr)  # a deep model takes a minute
+    show(f"exporting {run} to {format_}", file=sys.stderr)  # a deep model takes a minute
     written = classifier.export(out or run / ("model.onnx" if format_ == "onnx" else "hub"))
-    print(written.path)
+    show(written.path)
     if written.max_difference is not None:
         sizes = ", ".join(map(str, written.batch_sizes))
-        print(f"largest difference from torch: {written.max_difference:.2g} (batches of {sizes})")
+        show(f"largest difference from torch: {written.max_difference:.2g} (batches of {sizes})")
     if push_to_hub is not None:
         from longtail.inference.hub_folder import push_to_hub as push
 
-        print(push(written.path, push_to_hub))
+        show(push(written.path, push_to_hub))
     return 0

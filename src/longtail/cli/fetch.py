@@ -4,6 +4,8 @@ from pathlib import Path
 
 from cyclopts import App
 
+from longtail._printable import show
+
 app = App(name="data", help="Fetch data sets.")
 
 
@@ -39,5 +41,5 @@ def fetch(name: str, /, *, root: Path | None = None) -> int:
     place = data_root(root)
     with Screen(f"fetching {set_name}", unit="bytes") as screen:
         source = DATASETS[set_name].fetch(place, screen)
-    print(f"{set_name} is in {place} ({source})")
+    show(f"{set_name} is in {place} ({source})")
     return 0

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from longtail._printable import show
+
 
 def finish(
     run: Annotated[Path, Parameter(name="RUN")],
@@ -31,5 +33,5 @@ def finish(
         from longtail.training import finish_run
 
         finished = finish_run(run, keep=keep, callback=screen)
-    print("\n".join(summary(finished)))
+    show("\n".join(summary(finished)))
     return 0

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from longtail._errors import counted
+from longtail._printable import show
 
 Kind = Literal["methods", "heads", "models", "datasets", "losses", "samplers", "recipes", "runs"]
 # What `list runs` shows of a run.
@@ -42,10 +43,10 @@ def list_units(
     if json:
         import json as encoder
 
-        print(encoder.dumps(found, indent=2))
+        show(encoder.dumps(found, indent=2))
         return 0
     for line in _lines(found):
-        print(line)
+        show(line)
     return 0
 
 

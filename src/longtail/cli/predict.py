@@ -8,6 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from longtail._errors import UsageError, counted
+from longtail._printable import show
+from longtail.training.ranges import MOST, MOST_WORKERS
 
 
 def predict(
@@ -54,6 +56,10 @@ def predict(
     if top < 1 or batch_size < 1:
         name, value = ("--top", top) if top < 1 else ("--batch-size", batch_size)
         raise UsageError(f"{name} must be at least 1, got {value}")
+    if workers is not None and not 0 <= workers <= MOST_WORKERS:
+        raise UsageError(f"--workers must be at least 0 and at most {MOST_WORKERS}, got {workers:,}")
+    if batch_size > MOST:
+        raise UsageError(f"--batch-size must be at most {MOST:,}, got {batch_size:,}")
     if out is not None and out.suffix not in (".csv", ".json"):
         raise UsageError(f"--out must end in .csv or .json, got {out}", "the ending chooses the format")
     from longtail._files import write_text
@@ -68,11 +74,11 @@ def predict(
     if out is not None:
         write_text(out, found.to_csv() if out.suffix == ".csv" else found.to_json())
     if json:
-        print(found.to_json(), end="")
+        show(found.to_json(), end="")
     elif out is not None:
-        print(f"{counted(len(found) - len(found.unreadable), 'image')} classified: {out}")
+        show(f"{counted(len(found) - len(found.unreadable), 'image')} classified: {out}")
     else:
-        print("\n".join(found.lines()))
+        show("\n".join(found.lines()))
     for image in found.unreadable:
-        print(f"longtail: {image.path} cannot be read: {image.error}", file=sys.stderr)
+        show(f"longtail: {image.path} cannot be read: {image.error}", file=sys.stderr)
     return 3 if found.unreadable else 0

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from longtail._printable import printable
+
 if TYPE_CHECKING:
     from longtail.evaluation import Estimate, Evaluation
     from longtail.evaluation.report import SeedSummary
@@ -52,5 +54,5 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]], *, stderr:
         numbers = name in _NUMBERS
         table.add_column(name, justify="right" if numbers else "left", no_wrap=numbers)
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: brackets are not markup
+        table.add_row(*(Text(printable(cell)) for cell in row))  # Text: brackets are not markup
     console.print(table)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from longtail._printable import show
+
 
 def report(
     runs: Annotated[tuple[Path, ...], Parameter(name="RUN")] = (),
@@ -42,8 +44,8 @@ def report(
         file = out or runs[0].parent / "comparison.html"
         comparison = write_comparison(runs, file, as_trained=as_trained)
         names = list(comparison.evaluations)
-        print("\n".join(comparison.verdict(name) for name in names[1:]))
-    print(f"{'report' if len(runs) == 1 else 'comparison'}: {file}")
+        show("\n".join(comparison.verdict(name) for name in names[1:]))
+    show(f"{'report' if len(runs) == 1 else 'comparison'}: {file}")
     if open_:
         import webbrowser
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from longtail._errors import counted
+from longtail._printable import show
 from longtail.cli.print_table import print_table
 from longtail.cli.screen import Status
 
@@ -189,16 +190,16 @@ def _announce(plan: "Plan", estimates: "Estimates", *, dry: bool, as_json: bool)
             rows.append((planned.entry.name, planned.entry.data, str(len(planned.runs)), shown))
     print_table(("row", "data", "runs", "time"), rows, stderr=not dry)
     stream = sys.stdout if dry else sys.stderr
-    print("\n".join(how_it_was_made(plan)), file=stream)
+    show("\n".join(how_it_was_made(plan)), file=stream)
     if dry:
-        print("\n".join(command_of(run) for run in plan.runs))
+        show("\n".join(command_of(run) for run in plan.runs))
     if total == 0 and not unknown:
         done = "the run is finished" if len(plan.runs) == 1 else f"all {len(plan.runs)} runs are finished"
-        print(done, file=stream)
+        show(done, file=stream)
         return
     left = f", about {in_words(total)} left" if total else ""
     aside = f"; {counted(unknown, 'run')} not included" if unknown else ""
-    print(f"{counted(len(plan.runs), 'run')}{left}, estimated from a few steps of each kind{aside}", file=stream)
+    show(f"{counted(len(plan.runs), 'run')}{left}, estimated from a few steps of each kind{aside}", file=stream)
 
 
 def _list(plans: "list[Plan]", *, as_json: bool) -> int:
@@ -229,7 +230,7 @@ def _list(plans: "list[Plan]", *, as_json: bool) -> int:
         for row in rows
     ]
     print_table(("name", "what", "runs", "time", ""), lines)
-    print(
+    show(
         f"budget {plans[0].budget}; times are estimated from a few steps of each kind of run on this device, without "
         "runs whose data is missing"
     )
@@ -248,19 +249,19 @@ def _show(plan: "Plan", needs: dict[str, str], *, as_json: bool) -> int:
         _print_json(encode(plan, outcomes))
         return exit_code(outcomes)
     page = make_page(plan, outcomes)
-    print(page.title)
+    show(page.title)
     print_table(HEADER, page.lines)
     for number, note in enumerate(page.footnotes, start=1):
-        print(f"[{number}] {note}")
-    print("\n".join(page.made))
-    print(f"table: {plan.out / 'reproduction.md'}, {plan.out / 'reproduction.json'}")
+        show(f"[{number}] {note}")
+    show("\n".join(page.made))
+    show(f"table: {plan.out / 'reproduction.md'}, {plan.out / 'reproduction.json'}")
     return exit_code(outcomes)
 
 
 def _print_json(content: Any) -> None:
     import json
 
-    print(json.dumps(content, indent=1))
+    show(json.dumps(content, indent=1))
 
 
 def _refuse_several_ranks() -> None:

@@ -4,6 +4,8 @@ import sys
 from types import TracebackType
 from typing import Self
 
+from longtail._printable import printable, show
+
 
 class Status:
     """The current step: one changing line on a terminal, plain lines elsewhere."""
@@ -17,10 +19,12 @@ class Status:
     def say(self, message: str) -> None:
         """Show the step."""
         if self._console.is_terminal:
-            self._status.update(message)
+            from rich.markup import escape
+
+            self._status.update(escape(printable(message)))
             self._status.start()
         else:
-            print(message, file=sys.stderr)
+            show(printable(message), file=sys.stderr)
 
     def __enter__(self) -> Self:
         return self
@@ -41,6 +45,7 @@ class Screen:
 
     def __init__(self, title: str, unit: str = "images") -> None:
         from rich.console import Console
+        from rich.markup import escape
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._console = Console(file=sys.stderr)
@@ -55,11 +60,11 @@ class Screen:
             disable=not self._console.is_terminal,
         )
         self._unit = unit
-        self._task = self._bar.add_task(title, total=None, shown="")
+        self._task = self._bar.add_task(escape(printable(title)), total=None, shown="")
 
     def say(self, message: str) -> None:
         """Print one line."""
-        self._console.print(message, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(message), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def advance(self, done: int, total: int | None) -> None:
         """Move the bar."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack, get_args, get
 from cyclopts import Parameter, Token
 
 from longtail._errors import UsageError
+from longtail._printable import show
 from longtail.cli.print_table import accuracy_lines, spread_lines
 from longtail.training.flags import TrainFlags, nest_flags, with_flags
 from longtail.training.settings import parse_value, resolve_settings
@@ -79,7 +80,7 @@ def train(
 
         if folder is not None and not resumes:
             RunFolder(folder).check_unused()
-        print(yaml.safe_dump(resolve_run(settings).as_dict(), sort_keys=False, allow_unicode=True), end="")
+        show(yaml.safe_dump(resolve_run(settings).as_dict(), sort_keys=False, allow_unicode=True), end="")
         return 0
     from longtail.training.training_screen import TrainingScreen
 
@@ -92,8 +93,8 @@ def train(
 
             group = train_seeds(settings, seeds, out=folder, resume=resumes, callback=screen, started=started)
             if screen.is_first_rank:
-                print("\n".join(spread_lines(group.summary)))
-                print(f"seeds: {group.path / 'seeds.html'}")
+                show("\n".join(spread_lines(group.summary)))
+                show(f"seeds: {group.path / 'seeds.html'}")
             return 0
         from longtail.training import train as run_training
 
@@ -106,7 +107,7 @@ def train(
             accept_data_changes=accept_data_changes,
         )
     if screen.is_first_rank:
-        print("\n".join(summary(run)))
+        show("\n".join(summary(run)))
     return 0
 
 

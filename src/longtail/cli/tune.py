@@ -8,6 +8,7 @@ from typing import Annotated, Unpack
 from cyclopts import Parameter
 
 from longtail._errors import UsageError
+from longtail._printable import show
 from longtail.cli.train import annotate_flag, summary
 from longtail.training.duration import parse_duration
 from longtail.training.flags import TrainFlags, nest_flags, with_flags
@@ -72,7 +73,7 @@ def tune(
             started=started,
         )
     if found.run is not None:
-        print("\n".join(summary(found.run)))
-    print(f"best:   trial {found.best.number} of {found.trials}, {found.best.value:.1%} on {found.judge}")
-    print(f"study:  {found.path / 'study.html'}")
+        show("\n".join(summary(found.run)))
+    show(f"best:   trial {found.best.number} of {found.trials}, {found.best.value:.1%} on {found.judge}")
+    show(f"study:  {found.path / 'study.html'}")
     return 0

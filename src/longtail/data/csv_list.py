@@ -14,7 +14,7 @@ import numpy as np
 
 from longtail._errors import DataError, counted
 from longtail.data.csv_table import CsvTable
-from longtail.data.folder import SPLIT_WORDS, missing
+from longtail.data.folder import SPLIT_WORDS, missing, not_readable
 from longtail.data.index_classes import index_classes
 from longtail.data.inventory import FileList, Inventory
 from longtail.data.splits import SPLITS, SplitName
@@ -70,18 +70,27 @@ def read_list(path: Path, root: Path, num_classes: int) -> FileList:
     """Read a list of `path label` lines; every image must be there and every label below `num_classes`."""
     paths: list[str] = []
     targets: list[int] = []
-    with path.open(encoding="utf-8-sig") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            image, _, label = line.strip().rpartition(" ")
-            if not image or not label.isdecimal():
-                raise _bad_line(path, number, "must be 'path label'", f"got {line.strip()!r}")
-            if int(label) >= num_classes:
-                rule = f"must have a label of 0 to {num_classes - 1}"
-                raise _bad_line(path, number, rule, f"got {label}", code="label-out-of-range")
-            paths.append(image.strip())
-            targets.append(int(label))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not text in UTF-8: {error}",
+            "it says which images there are, and their labels",
+            "save it as UTF-8",
+            code="bad-list",
+            paths=[str(path)],
+        ) from error
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        image, _, label = line.strip().rpartition(" ")
+        if not image or "\0" in image or not (label.isascii() and label.isdecimal() and len(label) < 10):
+            raise _bad_line(path, number, "must be 'path label'", f"got {line.strip()!r}")
+        if int(label) >= num_classes:
+            rule = f"must have a label of 0 to {num_classes - 1}"
+            raise _bad_line(path, number, rule, f"got {label}", code="label-out-of-range")
+        paths.append(image.strip())
+        targets.append(int(label))
     refuse_missing_images(path, root, paths)
     return FileList(root, tuple(paths), np.array(targets, dtype=np.int64))
 
@@ -110,7 +119,9 @@ def _names(folder: Path) -> frozenset[str]:
     try:
         with os.scandir(folder) as entries:
             return frozenset(entry.name for entry in entries if entry.is_file())
-    except OSError:
+    except PermissionError as error:
+        raise not_readable(str(folder), error) from error
+    except (OSError, ValueError):  # there is no such folder, or it cannot have this name
         return frozenset()
 
 

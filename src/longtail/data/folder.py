@@ -12,6 +12,7 @@ import contextlib
 import difflib
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -35,6 +36,10 @@ SPLIT_WORDS: dict[str, SplitName] = {
 }
 
 
+SPECIAL, LINK = "special", "link"
+_ENDINGS_SHOWN = 5
+
+
 class Folder:
     """A folder that is listed once, when it is first asked; hidden files and folders do not count.
 
@@ -46,10 +51,10 @@ class Folder:
         self.path = path
 
     @cached_property
-    def _listing(self) -> tuple[list[str], list[str], int]:
+    def _listing(self) -> tuple[list[str], list[str], Counter[str]]:
         folders: list[str] = []
         images: list[str] = []
-        special: list[str] = []
+        others: Counter[str] = Counter()
         with os.scandir(self.path) as entries:
             for entry in entries:
                 if entry.name.startswith(".") or entry.name == "__MACOSX":
@@ -58,8 +63,13 @@ class Folder:
                     folders.append(entry.name)
                 elif entry.name.rpartition(".")[2].lower() in IMAGE_ENDINGS:
                     # A pipe would be waited for; a link that leads nowhere is a broken image.
-                    (special if _is_special(entry) else images).append(entry.name)
-        return sorted(folders), sorted(images), len(special)
+                    if _is_special(entry):
+                        others[SPECIAL] += 1
+                    else:
+                        images.append(entry.name)
+                else:
+                    others[f".{entry.name.rpartition('.')[2].lower()}" if "." in entry.name else "no ending"] += 1
+        return sorted(folders), sorted(images), others
 
     @cached_property
     def folders(self) -> dict[str, "Folder"]:
@@ -71,10 +81,17 @@ class Folder:
         """The names of the images in it."""
         return self._listing[1]
 
-    def special_below(self) -> int:
-        """How many pipes, sockets and devices have the names of images, at any depth; they are no images."""
-        inner = (folder for folder in self.folders.values() if not folder.path.is_symlink())
-        return self._listing[2] + sum(folder.special_below() for folder in inner)
+    def others_below(self) -> Counter[str]:
+        """What is no image, at any depth, by the endings of the names; or as `SPECIAL` or `LINK`."""
+        found = Counter(self._listing[2])
+        for folder in self.folders.values():
+            found += Counter({LINK: 1}) if folder.path.is_symlink() else folder.others_below()
+        return found
+
+    @property
+    def own_special(self) -> int:
+        """How many pipes, sockets and devices in it itself have the names of images."""
+        return self._listing[2][SPECIAL]
 
     def images_below(self) -> Iterator[str]:
         """The images at any depth, relative to this folder, in the order of their names."""
@@ -82,6 +99,24 @@ class Folder:
         for name, folder in self.folders.items():
             if not folder.path.is_symlink():  # it may lead back up
                 yield from (f"{name}{os.sep}{image}" for image in folder.images_below())
+
+
+def _left_out(folder: Folder, classes: Iterable[Folder]) -> list[str]:
+    """What is not among the images of the classes, in words."""
+    others = sum((inner.others_below() for inner in classes), Counter[str]())
+    others[SPECIAL] += folder.own_special
+    notes = []
+    if special := others.pop(SPECIAL, 0):
+        kinds = "pipe, socket or device" if special == 1 else "pipes, sockets or devices"
+        notes.append(f"left out, no files: {special:,} {kinds} in {folder.path}")
+    if links := others.pop(LINK, 0):
+        notes.append(f"left out, not followed: {counted(links, 'link')} to folders within classes in {folder.path}")
+    if others:
+        endings = ", ".join(f"{count:,} {ending}" for ending, count in others.most_common(_ENDINGS_SHOWN))
+        rest = ", ..." if len(others) > _ENDINGS_SHOWN else ""
+        files = counted(others.total(), "file")
+        notes.append(f"left out, no images by their names: {files} in {folder.path} ({endings}{rest})")
+    return notes
 
 
 def _is_special(entry: "os.DirEntry[str]") -> bool:
@@ -122,9 +157,7 @@ def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool =
             raise _without_classes(folder)
         if split == "train":
             empty = [label for label, images in classes.items() if not images]
-        if special := folder.special_below():
-            kinds = "pipe, socket or device" if special == 1 else "pipes, sockets or devices"
-            notes.append(f"left out, no files: {special:,} {kinds} in {folder.path}")
+        notes += _left_out(folder, folder.folders.values())
         if folder.images:
             notes.append(
                 f"left out, in no class folder: {counted(len(folder.images), 'image')} in {folder.path} itself"

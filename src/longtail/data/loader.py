@@ -5,6 +5,8 @@ which worker made a batch, `set_epoch` reaches persistent workers, and resuming 
 how many of its batches were seen. Which images a batch has is decided in `batch_plan`.
 """
 
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -18,6 +20,9 @@ from longtail.data.samplers import SAMPLERS, EpochSampler, SequentialSampler
 from longtail.data.views import Batch, ViewedImages
 
 T = TypeVar("T")
+
+# Workers that die (killed for their memory, say) are started anew, at most this often in a row.
+WORKER_LIVES = 3
 
 
 class Loader:
@@ -33,6 +38,7 @@ class Loader:
         workers: the number of processes that make batches; 0 makes them in this one.
         last: what to do with images that do not fill a batch; see `batch_plan`.
         pin_memory: whether batches are in pinned memory, from which an accelerator copies faster.
+        lives: how often in a row workers that die are replaced, without losing a batch.
     """
 
     def __init__(
@@ -44,6 +50,7 @@ class Loader:
         workers: int = 0,
         last: Last = "drop",
         pin_memory: bool = False,
+        lives: int = 0,
     ) -> None:
         if len(images) != len(sampler.targets):
             raise ValueError(f"sampler must have one label per image, {len(images)}, got {len(sampler.targets)}")
@@ -53,16 +60,20 @@ class Loader:
         self._plan = BatchPlan(sampler, batch_size=batch_size, last=last)
         self._resumed = (0, 0)  # an epoch, and how many of its batches were seen before
         self._seen = 0
-        self._loader = DataLoader(
-            images,
+        self._workers, self._pin_memory, self._lives = workers, pin_memory, lives
+        self._start_workers()
+
+    def _start_workers(self) -> None:
+        self._loader: DataLoader[Batch] = DataLoader(
+            self.images,
             batch_size=None,
             # The plan, not this object: in a reference cycle the workers would be stopped out of order, which
             # takes five seconds.
             sampler=self._plan,
-            num_workers=workers,
+            num_workers=self._workers,
             collate_fn=_as_it_is,
-            pin_memory=pin_memory,
-            persistent_workers=workers > 0,
+            pin_memory=self._pin_memory,
+            persistent_workers=self._workers > 0,
             # Its own generator: the loader draws a seed for its workers at each epoch. From the global generator,
             # that would change what the model draws after a restart.
             generator=torch.Generator(),
@@ -76,10 +87,22 @@ class Loader:
         epoch, seen = self._resumed
         self._resumed = (0, 0)
         self._plan.start = self._seen = seen if epoch == self.sampler.epoch else 0
-        for batch in self._loader:
-            # Counted before it is yielded: a state that is saved during the step counts its batch as seen.
-            self._seen += 1
-            yield batch
+        lives = self._lives
+        while True:
+            try:
+                for batch in self._loader:
+                    ignore_sigchld()
+                    # Counted before it is yielded: a state that is saved during the step counts its batch as seen.
+                    self._seen += 1
+                    lives = self._lives
+                    yield batch
+                return
+            except (RuntimeError, OSError, EOFError):  # torch's own, or that of a broken pipe
+                if not self._loader.num_workers or not lives:
+                    raise
+            lives -= 1
+            self._plan.start = self._seen
+            self._start_workers()
 
     def set_epoch(self, epoch: int) -> None:
         """Go to `epoch`. It begins at its first batch, unless it is the one that `load_state_dict` named."""
@@ -172,8 +195,20 @@ def eval_loader(
     """Batches to evaluate on: each image exactly once over all ranks, in order, with nothing random."""
     seen = ViewedImages(images, [preprocessing.evaluation()], mean=preprocessing.mean, std=preprocessing.std)
     order = SequentialSampler(images.targets, rank=rank, world_size=world_size)
-    return Loader(seen, order, batch_size=batch_size, workers=workers, last="every", pin_memory=pin_memory)
+    return Loader(
+        seen, order, batch_size=batch_size, workers=workers, last="every", pin_memory=pin_memory, lives=WORKER_LIVES
+    )
 
 
 def _as_it_is(batch: T) -> T:
     return batch
+
+
+def ignore_sigchld() -> None:
+    """Let only the loader report that one of its workers died, between steps.
+
+    torch's loaders install a handler that raises wherever the main thread happens to be when a worker dies: within a
+    step, too, when half of the weights have changed. Without it the loader notices within five seconds.
+    """
+    if hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)

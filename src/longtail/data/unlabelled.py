@@ -48,6 +48,14 @@ def find_images(sources: Iterable[str], *, path_column: str | None = None) -> li
             images = list(_images_of(source, path_column))
         except OSError as error:
             raise not_readable(source, error) from error
+        except ValueError as error:  # a null byte, or a pattern such as **.jpg, which says nothing
+            raise DataError(
+                f"{source} is neither a path nor a pattern: {error}",
+                "there is nothing to predict",
+                "write ** between slashes, as in 'birds/**/*.jpg'",
+                code="bad-path",
+                paths=[source],
+            ) from error
         if not images:
             raise DataError(
                 f"{source} holds no images",

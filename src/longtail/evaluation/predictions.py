@@ -8,6 +8,8 @@ One line per image, with the columns
     confidence  its probability, rounded, for people; not read back
     logits      all K logits, in the order of the run's classes: base64 of little-endian float32
 
+A path or a class that a spreadsheet would take for a formula has a ' before it.
+
 The last column keeps every bit at 5.3 bytes a logit (10,000 images of 100 classes: 5.6 MB; decimals that keep
 every bit take twice that and ten times as long). In any language it is one line to decode:
 `numpy.frombuffer(base64.b64decode(text), "<f4")`. Half and bfloat16 logits fit in float32 exactly; float64
@@ -25,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from longtail._files import csv_rows, whole_text_file
+from longtail._files import csv_rows, from_cell, to_cell, whole_text_file
 from longtail.evaluation._arrays import Floats, Ints, as_class_names, as_logits, as_target, softmax
 
 COLUMNS = ("path", "target", "prediction", "confidence", "logits")
@@ -67,7 +69,8 @@ def write_predictions(
             paths, labels, packed, packed.argmax(axis=1), confidence, strict=True
         ):
             code = base64.b64encode(row.tobytes()).decode("ascii")
-            csv_rows(out, [(path, names[label], names[predicted], f"{probability:.6f}", code)])
+            cells = map(to_cell, (path, names[label], names[predicted]))
+            csv_rows(out, [(*cells, f"{probability:.6f}", code)])
 
 
 def read_predictions(file: str | os.PathLike[str], classes: Sequence[str]) -> Predictions:
@@ -93,6 +96,8 @@ def read_predictions(file: str | os.PathLike[str], classes: Sequence[str]) -> Pr
         for line in reader:
             where = f"{file}, line {reader.line_num}"
             row = _decode(line["logits"], where=where, num_classes=len(names))
+            for column in ("path", "target", "prediction"):
+                line[column] = from_cell(line[column] or "")
             for column in ("target", "prediction"):
                 if line[column] not in index:
                     raise ValueError(f"{where}: {column} {line[column]!r} is not among the run's {len(names)} classes")

@@ -24,6 +24,7 @@ from longtail.data.scan import scan_file
 from longtail.data.unlabelled import Recoloured, Source, UnlabelledImages, as_sources
 from longtail.evaluation import Decision
 from longtail.inference.image_predictions import Guess, ImagePrediction, ImagePredictions
+from longtail.training.ranges import MOST_WORKERS
 from longtail.training.run_folder.model import SavedModel, load_model
 from longtail.training.run_folder.read import model_folder
 
@@ -101,6 +102,8 @@ class Classifier:
             raise UsageError(f"top must be at least 1, got {top}")
         if batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}")
+        if workers is not None and not 0 <= workers <= MOST_WORKERS:
+            raise UsageError(f"workers must be at least 0 and at most {MOST_WORKERS}, got {workers}")
         sources = as_sources(images)
         given = self._unlabelled(sources)
         found: list[tuple[Guess, ...]] = []
@@ -227,7 +230,7 @@ def load(
     try:
         with torch.random.fork_rng(devices=[]):  # building a model draws its first weights
             saved = load_model(folder)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise DataError(
             f"{folder / 'config.json'} is broken: {error}",
             "the weights cannot be used without it",

@@ -1,18 +1,21 @@
 """The predictions for images: a few classes each, with probabilities; rare classes are marked."""
 
-import csv
 import html
 import io
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
 from longtail._errors import counted
+from longtail._files import csv_rows, to_cell
 from longtail.class_counts import Group
 
 RARE = "*"
 UNSURE = " ?"
+# The control characters that JSON may have as they are.
+_CONTROL = re.compile("[\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
@@ -105,22 +108,26 @@ class ImagePredictions(Sequence[ImagePrediction]):
 
     def to_json(self) -> str:
         """The text of a JSON file; see `as_json`."""
-        return json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n"
+        return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
     def to_csv(self) -> str:
-        """The text of a CSV file: one line per image, three columns per guess; no class where it abstained."""
+        """The text of a CSV file: one line per image, three columns per guess; no class where it abstained.
+
+        A text that a spreadsheet would take for a formula has a ' before it.
+        """
         most = max((len(image.guesses) for image in self), default=1) or 1
         columns = ["path", "class", "probability", "group"]
         for rank in range(2, most + 1):
             columns += [f"class_{rank}", f"probability_{rank}", f"group_{rank}"]
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([*columns, "error"])
+        csv_rows(text, [[*columns, "error"]])
         for image in self:
-            cells = [cell for g in image.guesses for cell in (g.name, f"{g.probability:.6f}", g.group)]
+            cells = [cell for g in image.guesses for cell in (to_cell(g.name), f"{g.probability:.6f}", g.group)]
             if image.abstained:
                 cells[0] = cells[2] = ""
-            writer.writerow([image.path, *cells, *[""] * (3 * (most - len(image.guesses))), image.error])
+            empty = [""] * (3 * (most - len(image.guesses)))
+            csv_rows(text, [[to_cell(image.path), *cells, *empty, to_cell(image.error)]])
         return text.getvalue()
 
     def lines(self) -> list[str]:

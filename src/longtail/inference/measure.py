@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from longtail._errors import DataError, UsageError, counted
+from longtail._files import from_cell
 from longtail.data import FileImages, ImageDataset
 from longtail.data.inventory import FileList, Inventory
 from longtail.data.open_dataset import take_inventory
@@ -137,7 +138,8 @@ def _recorded(file: Path, split: str) -> list[tuple[str, str]] | None:
     if not file.is_file():
         return None
     with file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
-        return [(row["path"], row["label"]) for row in csv.DictReader(lines) if row["split"] == split]
+        rows = csv.DictReader(lines)
+        return [(from_cell(row["path"]), from_cell(row["label"])) for row in rows if row["split"] == split]
 
 
 def _find(data: str, root: Path | None, run: Path, path_column: str | None, label_column: str | None) -> Inventory:

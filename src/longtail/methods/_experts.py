@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from longtail.models.split_stages import split_stages
 from longtail.nn.cosine_classifier import CosineClassifier
 
+MOST_EXPERTS = 64
+
 
 class BranchedModel(nn.Module, ABC):
     """What such models share; `forward_features` joins the features of the branches, `classifier` takes them."""
@@ -62,6 +64,8 @@ class ExpertEnsemble(BranchedModel):
         super().__init__()
         if experts < 1:
             raise ValueError(f"experts must be at least 1, got {experts}")
+        if experts > MOST_EXPERTS:
+            raise ValueError(f"experts must be at most {MOST_EXPERTS}, got {experts:,}: each is a network")
         stem, blocks, pool, classifier = split_stages(model)
         self.trunk = nn.Sequential(stem, *blocks[:-stages])
         expert = nn.Sequential(*blocks[-stages:], pool)

@@ -17,6 +17,9 @@ from longtail.nn.readings import READINGS, Reading, check_momentum, find_reading
 
 Activation = Literal["relu"]
 
+# Each one takes as much memory as a batch norm, in every layer and for every position.
+MOST_COMPONENTS = 1024
+
 
 class CompoundBatchNorm(nn.Module):
     """What the layers for 1, 2 and 3 dimensions share; use one of those.
@@ -74,6 +77,8 @@ class CompoundBatchNorm(nn.Module):
         for name, value in (("num_features", num_features), ("components", components)):
             if value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if components > MOST_COMPONENTS:
+            raise ValueError(f"components must be at most {MOST_COMPONENTS:,}, got {components:,}")
         if activation not in (None, "relu"):
             raise ValueError(f"activation must be None or 'relu', got {activation!r}")
         if eps < 0:

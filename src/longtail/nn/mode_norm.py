@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from longtail.nn.replace_batch_norms import Select, replace_batch_norms
 
 # The deviation of the gate's first weights.
+MOST_MODES = 1024
 GATE_INIT = 0.01
 
 
@@ -77,8 +78,8 @@ class ModeNorm2d(nn.BatchNorm2d):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        if modes < 1:
-            raise ValueError(f"modes must be at least 1, got {modes}")
+        if not 1 <= modes <= MOST_MODES:
+            raise ValueError(f"modes must be at least 1 and at most {MOST_MODES:,}, got {modes:,}")
         super().__init__(num_features, eps, momentum, affine, device=device, dtype=dtype)
         self.modes = modes
         self.running_mean = self.running_mean.expand(modes, -1).clone()

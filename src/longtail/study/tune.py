@@ -22,7 +22,7 @@ from optuna.study import Study
 from optuna.trial import FixedTrial, FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from longtail._errors import UsageError, counted
+from longtail._errors import MemoryFullError, UsageError, counted
 from longtail._files import make_folder
 from longtail.data import LongTailData
 from longtail.data.open_dataset import hold_out_validation
@@ -57,7 +57,7 @@ from longtail.training.run_folder.data_record import data_record
 from longtail.training.run_folder.run_lock import lock_holder
 from longtail.training.run_folder.write import RunFolder
 from longtail.training.settings import read_config
-from longtail.training.stop_request import DivergedError, MemoryFullError, StoppedError
+from longtail.training.stop_request import DivergedError, StoppedError
 
 # A trial that trains is planned for the first share of the time, so that there are at least about as many as its
 # inverse; the images are embedded at a size that is planned for the second.

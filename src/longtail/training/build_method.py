@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from torch import nn
 
-from longtail._errors import UsageError
+from longtail._errors import UsageError, ran_out_of_memory
 from longtail.heads import HEADS
 from longtail.methods import METHODS, Method
 from longtail.models import create_model
@@ -16,7 +16,7 @@ from longtail.models.weights import fit_mixtures
 from longtail.training.check_method import refusal
 from longtail.training.optimizer import reseed
 from longtail.training.recipes import list_presets
-from longtail.training.run_config import RunConfig, check_method_settings
+from longtail.training.run_config import RunConfig, check_head_settings, check_method_settings
 
 
 def build_method(
@@ -56,8 +56,12 @@ def build_method(
         if weights is not None and weights.kind == "file" and has_mixtures(read := weights.read()):
             fit_mixtures(method.model, read, weights.file)
         return method
-    except (ValueError, FileNotFoundError, ConnectionError, KeyError, TypeError) as error:
+    except (ValueError, OSError, LookupError, TypeError, ArithmeticError, AttributeError, AssertionError) as error:
         raise refusal(config.method["name"], error) from error
+    except RuntimeError as error:  # torch refuses sizes that are too large, or that do not fit together
+        if ran_out_of_memory(error):
+            raise
+        raise UsageError(f"the network cannot be built: {str(error).splitlines()[0]}") from error
 
 
 def find_method(config: RunConfig) -> type[Method]:
@@ -74,4 +78,5 @@ def find_method(config: RunConfig) -> type[Method]:
         )
     kind = METHODS[name]
     check_method_settings(kind, config.method, "the run's settings")
+    check_head_settings(HEADS, config.head)
     return kind

@@ -21,14 +21,12 @@ from typing import TypeVar
 import torch
 from lightning_fabric import Fabric
 
-from longtail._errors import DataError
+from longtail._errors import DataError, MemoryFullError, ran_out_of_memory
 from longtail._files import write_text
 from longtail.data.views import Batch
-from longtail.training.stop_request import MemoryFullError
 
 T = TypeVar("T")
 _DOUBLINGS = 3
-_OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
 _NOTE = "microbatches."
 
 
@@ -71,16 +69,17 @@ class MicroBatches:
         while True:
             try:
                 return attempt()
-            except _OUT_OF_MEMORY as error:
-                if self._fabric.world_size > 1:
+            except (RuntimeError, MemoryError) as error:
+                several = self._fabric.world_size > 1
+                if not ran_out_of_memory(error):  # perhaps it waited in vain for another rank
+                    if several and note_times(self._folder) != self._old_notes:
+                        raise self._stop("another rank") from error
+                    raise
+                if several:
                     write_note(self._folder, self._fabric.global_rank, self._next)
                     raise self._stop(f"rank {self._fabric.global_rank}") from error
                 if self.number >= self._most:
                     raise self._stop("") from error
-            except RuntimeError as error:  # of a rank that waited in vain for another
-                if self._fabric.world_size > 1 and note_times(self._folder) != self._old_notes:
-                    raise self._stop("another rank") from error
-                raise
             undo()
             self.number = self._next
             self._tell()

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from longtail._errors import DataError, LongtailError, UsageError, counted
+from longtail._errors import DataError, LongtailError, MemoryFullError, UsageError, counted
 from longtail.data.images import FileImages
 from longtail.data.open_dataset import hold_out_validation
 from longtail.evaluation import Evaluation, read_metrics
@@ -46,7 +46,7 @@ from longtail.training.run_folder.read import open_run
 from longtail.training.run_folder.run_lock import lock_holder, run_lock
 from longtail.training.run_folder.write import RunFolder, next_folder, write_results
 from longtail.training.settings import check_settings, read_config, resolve_settings
-from longtail.training.stop_request import TIME_IS_UP, MemoryFullError, StoppedError
+from longtail.training.stop_request import TIME_IS_UP, StoppedError
 
 # What may go to training, of the time that is left before it; the rest is for the head and the report.
 _TRAINING_SHARE = 0.75

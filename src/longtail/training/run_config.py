@@ -21,8 +21,12 @@ from longtail.training.ranges import (
     Fraction,
     NonNegative,
     Positive,
+    Seed,
     Share,
+    Side,
     Whole,
+    Workers,
+    check_arguments,
     check_ranges,
 )
 
@@ -154,11 +158,11 @@ class RunConfig:
     quality: Quality = "good"
     epochs: Whole | Auto = None
     batch_size: Count | Auto = None
-    seed: Whole = 0
+    seed: Seed = 0
     patience: Count | None = None
     keep: Keep | Auto = None
     val_fraction: Fraction | Auto = None
-    image_size: Count | Auto = None
+    image_size: Side | Auto = None
     flip: bool | Auto = None
     augment: Augment | Auto = None
     crop_scale: Share | Auto = None
@@ -166,7 +170,7 @@ class RunConfig:
     label_column: Auto | str = None
     allow_empty: bool = False
     ignore_unknown: bool = False
-    workers: Whole | Auto = None
+    workers: Workers | Auto = None
     devices: Count | Literal["auto"] = "auto"
     precision: Precision = "auto"
     compile: bool = False
@@ -184,6 +188,8 @@ class RunConfig:
             raise UsageError("epochs must be at least 1 without a head, got 0", "nothing would be trained")
         if not isinstance(self.method.get("name"), str):
             raise UsageError("method must have a name", "", "set method.name, such as erm")
+        if self.head is not None and not isinstance(self.head.get("name"), str):
+            raise UsageError("head must have a name", "", "set head.name, such as linear")
 
     @property
     def planned_epochs(self) -> int:
@@ -212,6 +218,11 @@ def build_config(settings: Mapping[str, Any], where: str = "") -> RunConfig:
 def check_keys(settings: Mapping[str, Any], where: str) -> None:
     """Refuse settings that do not exist, with the nearest that does; `where` names their source."""
     _refuse_unknown(settings, [part.name for part in dataclasses.fields(RunConfig)], where, "")
+    for group in ("method", "head"):
+        value = settings.get(group)
+        odd = [key for key in value if not isinstance(key, str)] if isinstance(value, Mapping) else []
+        if odd:
+            raise UsageError(f"settings of {group} must have names, got {odd[0]!r}{_in(where)}")
     for group, kind in _GROUPS.items():
         inner = settings.get(group, {})
         if not isinstance(inner, Mapping):
@@ -223,7 +234,30 @@ def check_method_settings(method: type, settings: Mapping[str, Any], where: str)
     """Refuse arguments that `method` does not have, with the nearest that it has."""
     parameters = list(inspect.signature(method).parameters.values())[2:]  # after model and class_counts
     known = [parameter.name for parameter in parameters]
-    _refuse_unknown([key for key in settings if key != "name"], known, where, "method.")
+    given = {key: value for key, value in settings.items() if key != "name"}
+    _refuse_unknown(given, known, where, "method.")
+    # What it needs of other runs is named by their folders, and becomes networks.
+    needs = getattr(method, "needs", ())
+    check_arguments(method, {key: value for key, value in given.items() if key not in needs}, "method.")
+
+
+def check_head_settings(heads: Mapping[str, Any], settings: Mapping[str, Any] | None) -> None:
+    """Refuse a head that does not exist, and arguments that it does not have or that are of another type."""
+    if settings is None:
+        return
+    name = settings["name"]
+    if name not in heads:
+        near = difflib.get_close_matches(name, heads, n=1)
+        hint = f" (did you mean {near[0]!r}?)" if near else ""
+        raise UsageError(f"there is no {name!r} among the heads{hint}", "", "`longtail list heads` shows all")
+    given = {key: value for key, value in settings.items() if key != "name"}
+    known = list(inspect.signature(heads[name]).parameters)[1:]  # after class_counts
+    _refuse_unknown(given, known, "", "head.")
+    check_arguments(heads[name], given, "head.")
+    try:
+        heads[name]([2, 1], **given)
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"head.{error}") from error
 
 
 def _refuse_unknown(given: Iterable[str], known: list[str], where: str, prefix: str) -> None:

@@ -21,6 +21,9 @@ Settings = dict[str, Any]
 # Environment variables with our prefix that are not settings.
 _OTHER_VARIABLES = {"LONGTAIL_CACHE", "LONGTAIL_DATA", "LONGTAIL_KERNELS"}
 
+# What the parser raises for texts that are no YAML; for one nested too deep, Python's own error.
+_NO_YAML = (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, LookupError, AttributeError)
+
 # What a resumed run may change: where and how fast it runs, and whose weights it keeps; the learning rate, with which a
 # run that diverged goes on from its last sound checkpoint; and the epochs, see `extend_run`.
 FREE_ON_RESUME = frozenset(
@@ -130,8 +133,8 @@ def parse_value(text: str, where: str) -> Any:
     """A value in YAML, with 5e-4 read as a number."""
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"the value of {where} must be YAML, got {text!r}") from error
+    except _NO_YAML as error:
+        raise UsageError(f"the value of {where} must be YAML, got {_short(text)!r}") from error
     try:
         return float(value) if isinstance(value, str) else value  # YAML reads 5e-4 as text
     except ValueError:
@@ -216,7 +219,13 @@ def _override(flags: Mapping[str, Any], overrides: Iterable[str]) -> Settings:
 
 
 def _as_method(value: Any) -> Settings:
+    if value is not None and not isinstance(value, str | Mapping):
+        raise UsageError(f"method and head must be a name or a group of settings, got {_short(repr(value))}")
     return {"name": value} if isinstance(value, str) else dict(value or {})
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Settings:
@@ -234,8 +243,8 @@ def _read_yaml(file: Path) -> Settings:
         near = difflib.get_close_matches(file.name, beside, n=1)
         fix = f"did you mean {file.parent / near[0]}?" if near else "name a YAML file, such as runs/a/config.yaml"
         raise UsageError(f"cannot read {file}: {error.strerror}", "", fix) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
+    except _NO_YAML as error:
+        raise UsageError(f"{file} is not YAML in UTF-8: {str(error).splitlines()[0]}") from error
     if not isinstance(settings, dict):
         raise UsageError(f"{file} must hold settings by name, got {type(settings).__name__}")
     return settings

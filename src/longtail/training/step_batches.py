@@ -2,15 +2,11 @@
 
 from collections.abc import Callable, Iterator
 
-from longtail.data.loader import Loader
+from longtail.data.loader import WORKER_LIVES, Loader, ignore_sigchld
 from longtail.data.views import Batch
 from longtail.training.batch_mixing import BatchMixing
 from longtail.training.build import Parts, training_loader
 from longtail.training.ranks import Ranks
-from longtail.training.stop_request import ignore_sigchld
-
-# Workers that die (killed for their memory, say) are started anew, at most this often in a row.
-_WORKER_LIVES = 3
 
 
 class StepBatches:
@@ -37,7 +33,7 @@ class StepBatches:
 
     def of_epoch(self, epoch: int, done: Callable[[], int]) -> Iterator[tuple[Batch, ...]]:
         """The batches of `epoch` after the first `done()` steps; a worker that dies is replaced without losing any."""
-        lives = _WORKER_LIVES
+        lives = WORKER_LIVES
         while True:
             start = done()
             loaders = self._current()
@@ -52,7 +48,7 @@ class StepBatches:
             except (RuntimeError, OSError, EOFError) as error:  # torch's own, or that of a broken pipe
                 if not self._parts.config.workers or not lives:
                     raise
-                lives = lives - 1 if done() == start else _WORKER_LIVES
+                lives = lives - 1 if done() == start else WORKER_LIVES
                 first_line = str(error).partition("\n")[0] or type(error).__name__
                 self._say(f"a worker died ({first_line}); starting it again")
                 self.close()

@@ -31,12 +31,6 @@ class DivergedError(LongtailError):
         )
 
 
-class MemoryFullError(LongtailError):
-    """The batch does not fit, however small its micro-batches."""
-
-    exit_code = 4
-
-
 class StoppedError(LongtailError):
     """The run was asked to stop, has saved itself and can be resumed."""
 
@@ -58,7 +52,10 @@ TIME_IS_UP = -1
 
 
 class StopRequest:
-    """Watch signals and the clock; the loop asks for the `reason` after each step. A second Ctrl-C stops at once.
+    """Watch signals and the clock; the loop asks for the `reason` after each step.
+
+    A second signal stops at once. It comes by itself if the loop does not ask within some seconds, because it waits for
+    images that never come, say.
 
     Args:
         max_minutes: after which `reason` says that time is up; None for never.
@@ -66,27 +63,46 @@ class StopRequest:
     """
 
     _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+    SECONDS_TO_ASK = 3.0
 
     def __init__(self, max_minutes: float | None, told: Callable[[], None] = lambda: None) -> None:
         self._told = told
         self._deadline = None if max_minutes is None else time.monotonic() + 60 * max_minutes
         self._signal = 0
         self._before: dict[int, Any] = {}
+        self._again: threading.Timer | None = None
 
     @property
     def reason(self) -> int:
         """0 to go on, the number of a signal, or `TIME_IS_UP`."""
         if self._signal:
+            self._cancel()
             return self._signal
         late = self._deadline is not None and time.monotonic() > self._deadline
         return TIME_IS_UP if late else 0
 
-    def _note(self, number: int, _: FrameType | None) -> None:
-        if self._signal == number == signal.SIGINT:
-            raise KeyboardInterrupt
-        first, self._signal = not self._signal, number
-        if first:
-            self._told()
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._signal:
+            self._cancel()
+            before = self._before[number]
+            if callable(before):
+                before(number, frame)
+            elif before == signal.SIG_DFL:
+                signal.signal(number, signal.SIG_DFL)
+                signal.raise_signal(number)
+            return
+        self._signal = number
+        self._told()
+        if hasattr(signal, "pthread_kill"):
+            main = threading.main_thread().ident
+            self._again = threading.Timer(self.SECONDS_TO_ASK, signal.pthread_kill, (main, number))
+            self._again.daemon = True
+            self._again.start()
+
+    def _cancel(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
@@ -96,18 +112,9 @@ class StopRequest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._cancel()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         # A signal after the last question is for whoever comes next.
-        if self._signal and not isinstance(error, StoppedError | KeyboardInterrupt):
+        if self._signal and not isinstance(error, StoppedError | KeyboardInterrupt | SystemExit):
             signal.raise_signal(self._signal)
-
-
-def ignore_sigchld() -> None:
-    """Let only the loader report that one of its workers died, between steps.
-
-    torch's loaders install a handler that raises wherever the main thread happens to be when a worker dies: within a
-    step, too, when half of the weights have changed. Without it the loader notices within five seconds.
-    """
-    if hasattr(signal, "SIGCHLD") and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)

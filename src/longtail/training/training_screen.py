@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from longtail._printable import printable
 from longtail.training.callback import Callback
 from longtail.training.duration import format_duration
 
@@ -53,7 +54,7 @@ class TrainingScreen(Callback):
 
     def say(self, message: str) -> None:
         """Print a line."""
-        self._console.print(message, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        self._console.print(printable(message), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def wait(self, message: str) -> None:
         """Show that something is under way, until a bar is shown or the run is over; off a terminal, a line."""
@@ -64,7 +65,7 @@ class TrainingScreen(Callback):
         elif self.is_first_rank:
             from rich.markup import escape
 
-            self._spinner.update(escape(message))
+            self._spinner.update(escape(printable(message)))
             self._spinner.start()
 
     def progress(self, what: str, done: int, total: int) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longtail._errors import DataError, counted
-from longtail._files import csv_rows, whole_text_file
+from longtail._files import csv_rows, from_cell, to_cell, whole_text_file
 from longtail.class_counts import ClassCounts
 from longtail.data import LongTailData
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
@@ -57,7 +57,8 @@ def data_record(data: LongTailData) -> DataRecord:
 def write_record(folder: Path, record: DataRecord) -> None:
     """Write `split.csv`."""
     with whole_text_file(folder / NAME) as out:
-        csv_rows(out, [COLUMNS, *record.values()])
+        rows = ((split, to_cell(path), to_cell(label), *rest) for split, path, label, *rest in record.values())
+        csv_rows(out, [COLUMNS, *rows])
 
 
 def read_record(folder: Path, *, files: bool) -> DataRecord | None:
@@ -69,11 +70,14 @@ def read_record(folder: Path, *, files: bool) -> DataRecord | None:
             if not set(COLUMNS) <= set(rows.fieldnames or ()):
                 return None
             images = [
-                ImageRecord(row["split"], row["path"], row["label"], int(row["size"]), row["digest"]) for row in rows
+                ImageRecord(
+                    row["split"], from_cell(row["path"]), from_cell(row["label"]), int(row["size"]), row["digest"]
+                )
+                for row in rows
             ]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, csv.Error) as error:
+    except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
         raise DataError(f"{file} is broken: {error}", code="broken-split", paths=[str(file)]) from error
     return {_key(image.split, image.path, files=files): image for image in images}
 

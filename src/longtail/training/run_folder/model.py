@@ -17,12 +17,13 @@ from safetensors.torch import save as pack
 from torch import nn
 
 from longtail import __version__
-from longtail._errors import DataError
+from longtail._errors import DataError, UsageError
 from longtail._files import whole_file, write_text
 from longtail.data import LongTailData
 from longtail.data.preprocessing import Preprocessing
 from longtail.evaluation import Decision
 from longtail.training.build_method import build_method
+from longtail.training.ranges import MOST_PIXELS, check_arguments
 from longtail.training.run_config import RunConfig, build_config
 from longtail.training.run_folder.read import FORMAT, decision_of, read_description
 from longtail.training.seal import KEY as SEAL
@@ -100,9 +101,8 @@ def load_model(folder: Path) -> SavedModel:
         raise _broken(folder / WEIGHTS, "its bytes do not have the digest that config.json names")
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise _broken(folder / WEIGHTS, "some of its weights are not finite numbers")
-    seen: dict[str, Any] = description["preprocessing"]
-    preprocessing = Preprocessing(**seen | {"mean": tuple(seen["mean"]), "std": tuple(seen["std"])})
     architecture = description["model"]
+    preprocessing = _read_preprocessing(description["preprocessing"], architecture["in_channels"], folder / CONFIG)
     network = {"name": architecture["name"], "features": architecture.get("features", "last")}
     settings = {"model": network, "head": description.get("head"), "method": description["method"]}
     config = build_config(settings, str(folder))
@@ -127,6 +127,19 @@ def load_model(folder: Path) -> SavedModel:
         description,
         decision_of(description, folder / CONFIG),
     )
+
+
+def _read_preprocessing(seen: dict[str, Any], channels: Any, file: Path) -> Preprocessing:
+    try:
+        check_arguments(Preprocessing, seen, "preprocessing.")
+        found = Preprocessing(**seen | {"mean": tuple(seen["mean"]), "std": tuple(seen["std"])})
+    except (UsageError, TypeError, KeyError) as error:
+        raise _broken(file, str(error)) from error
+    if not 1 <= found.size <= MOST_PIXELS:
+        raise _broken(file, f"preprocessing.size must be at least 1 and at most {MOST_PIXELS}, got {found.size}")
+    if channels not in (1, 3) or not len(found.mean) == len(found.std) == channels or min(found.std) <= 0:
+        raise _broken(file, "preprocessing must have a mean, and a std above 0, for each of 1 or 3 channels")
+    return found
 
 
 def _broken(file: Path, reason: str) -> DataError:

@@ -146,6 +146,11 @@ def read_description(folder: Path) -> dict[str, Any]:
     if wrong or len(description["classes"]) != len(description["class_counts"]):
         part = wrong[0] if wrong else "class_counts"
         raise _broken(file, f"{part} is {'missing or no ' + _KEYS[part].__name__ if wrong else 'of another length'}")
+    counts, names = description["class_counts"], description["classes"]
+    if not names or not all(type(count) is int and count >= 0 for count in counts):
+        raise _broken(file, "class_counts must have a number of images for each class")
+    if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+        raise _broken(file, "classes must have a name of its own for each class")
     if not object_is_sound(description):
         raise _broken(file, "its content does not have the digest that was written with it")
     return description
