@@ -77,13 +77,16 @@ def read_numbers(file: Path, folder: Path) -> list[int]:
 def carry_out(run: Run, options: argparse.Namespace, cores: "queue.Queue[int]") -> None:
     """Run on a free core and append the record; a run that fails leaves its log and no record."""
     peer, folder, out = PEERS[run.peer], options.folders / run.set, options.scratch / str(run)
-    shutil.rmtree(out, ignore_errors=True)
+    cache = Path(f"{out}.cache")  # of its own: what another run embedded would be time for nothing
+    for old in (out, cache):
+        shutil.rmtree(old, ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)
     command = peer.command(folder, out, seed=run.seed, seconds=options.time, environments=options.environments)
     core = cores.get()
     commit = current_commit()
     try:
-        status, seconds = _timed(["taskset", "-c", str(core), *command], surroundings(peer), Path(f"{out}.log"))
+        variables = surroundings(peer) | {"LONGTAIL_CACHE": str(cache)}
+        status, seconds = _timed(["taskset", "-c", str(core), *command], variables, Path(f"{out}.log"))
     finally:
         cores.put(core)
     if status:
