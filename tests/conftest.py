@@ -1,9 +1,16 @@
 """Finished runs on the digits, made once for all tests of a process. Who changes one copies it first."""
 
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_as_in_a_terminal() -> None:
+    """A shell lets what it starts in the background ignore Ctrl-C, and Python then has no handler for it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

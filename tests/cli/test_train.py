@@ -73,8 +73,16 @@ def test_the_rows_of_the_ablation_differ_in_the_row_alone(capsys: pytest.Capture
             "did you mean method.components?",
         ),
         (["train", "digits-lt", "--config", "nowhere.yaml"], 2, "cannot read nowhere.yaml"),
-        (["train", "digits-lt", "--workers", "some"], 2, "workers must be an integer >= 0 or 'auto', got 'some'"),
-        (["train", "digits-lt", "--epochs", "1.5"], 2, "epochs must be an integer >= 0 or 'auto', got 1.5"),
+        (
+            ["train", "digits-lt", "--workers", "some"],
+            2,
+            "workers must be an integer >= 0 and at most 512 or 'auto', got 'some'",
+        ),
+        (
+            ["train", "digits-lt", "--epochs", "1.5"],
+            2,
+            "epochs must be an integer >= 0 and at most 1,000,000 or 'auto', got 1.5",
+        ),
         (["train", "digits-lt", "--crop-scale", "2"], 2, "crop_scale must be a finite number in (0, 1] or 'auto'"),
         (["train", "digits-lt", "--augment", "weaker"], 2, 'Did you mean "weak"?'),
         (["train", "digits-lt", "--lr", "nan"], 2, "optim.lr must be a finite number > 0, got nan"),

@@ -137,5 +137,5 @@ def test_what_cannot_be_converted_is_named_and_the_model_left_as_it_was() -> Non
         assert type(model[0]) is nn.BatchNorm2d
     with pytest.raises(ValueError, match="model must have a batch norm to convert, got none in Linear"):
         convert_mode_norm(nn.Linear(2, 2))
-    with pytest.raises(ValueError, match="modes must be at least 1, got 0"):
+    with pytest.raises(ValueError, match="modes must be at least 1 and at most 1,024, got 0"):
         ModeNorm2d(4, 0)

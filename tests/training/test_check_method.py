@@ -22,7 +22,7 @@ def train(out: Path, name: str, *given: str) -> int:
 @pytest.mark.parametrize(
     ("name", "given", "what", "fix"),
     [
-        *((name, CONVNEXT, "must have a batch norm", "--model resnet18") for name in ("compound_bn", "mode_norm")),
+        *((name, CONVNEXT, "must have a batch norm", "resnet18") for name in ("compound_bn", "mode_norm")),
         *((name, VIT, "whose last stage is known", "a CIFAR ResNet") for name in ("bbn", "ride", "experts", "ace")),
         ("nbn", CONVNEXT, "whose last stage is known", "--method erm takes any network"),
         ("lift", RESNET, "model must", "--method erm takes any network"),

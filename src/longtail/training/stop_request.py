@@ -63,7 +63,7 @@ class StopRequest:
     """
 
     _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-    SECONDS_TO_ASK = 3.0
+    SECONDS_TO_ASK = 6.0
 
     def __init__(self, max_minutes: float | None, told: Callable[[], None] = lambda: None) -> None:
         self._told = told
