@@ -129,6 +129,20 @@ def test_a_training_that_no_longer_rises_ends_early_with_its_best_epoch(tmp_path
     assert read_metrics(tmp_path / "metrics.csv") == rows
 
 
+def test_another_learning_rate_for_a_finished_run_is_said_to_change_nothing(tmp_path: Path) -> None:
+    train(config(), out=tmp_path)
+    before = (tmp_path / "model" / "model.safetensors").read_bytes()
+    said: list[str] = []
+
+    class Listener(Callback):
+        def say(self, message: str) -> None:
+            said.append(message)
+
+    train(config(optim={"lr": 1e-9}), out=tmp_path, resume=True, callback=Listener())
+    assert any("a learning rate of 1e-09 changes nothing; --epochs N trains on" in line for line in said)
+    assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
+
+
 def test_what_asks_for_validation_is_refused_without_it(tmp_path: Path) -> None:
     for setting in ({"patience": 2}, {"keep": "best"}):
         with pytest.raises(UsageError, match="has no validation images"):

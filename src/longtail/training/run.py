@@ -213,7 +213,10 @@ def _train(
         check_settings(state["config"], settings)
         check_fits(state, classes=list(parts.data.classes), settings=settings, where=str(folder.path))
         before, now = state["config"]["optim"]["lr"], parts.config.optim.lr
-        if before != now:
+        over = state["progress"]["epoch"] >= parts.config.planned_epochs
+        if before != now and over:
+            say(f"the training is over, so that a learning rate of {now:g} changes nothing; --epochs N trains on")
+        elif before != now:
             say(f"the learning rate changes from {before:g} to {now:g}")
         extended = extend_run(
             state, parts.config.planned_epochs, parts.method.stages, where=shlex.quote(str(folder.path))
