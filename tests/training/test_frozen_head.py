@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from longtail.data import open_dataset
 from longtail.evaluation import read_metrics
 from longtail.training import Callback, Run, RunConfig, build_config
 from longtail.training import train as train_run
-from longtail.training.frozen_head import SIZES, affordable_size
+from longtail.training.frozen_head import SIZES, affordable_size, time_embedding
 from longtail.training.plan_run import Budget, budget_of, plan_run
 from longtail.training.settings import layer_settings
 
@@ -41,6 +41,17 @@ def write_colours(root: Path, counts: dict[str, int], seed: int = 0) -> Path:
             noise = generator.normal(0, 40, (40 + i, 44, 3))
             pixels = np.clip(np.array(COLOURS[name]) + noise, 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(root / name / f"{i}.png")
+    return root
+
+
+def write_photos(root: Path) -> Path:
+    """Noise of the size of photographs, in two classes."""
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        (root / name).mkdir(parents=True)
+        for i in range(30):
+            pixels = generator.integers(0, 255, (130, 150, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(root / name / f"{i}.jpg")
     return root
 
 
@@ -206,13 +217,30 @@ def test_from_scratch_takes_a_network_for_the_size_of_the_images(folder: Path, t
     assert config["image_size"] == 32
 
 
+def test_time_that_a_busy_machine_seemed_to_lack_goes_to_larger_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    photos = write_photos(tmp_path / "photos")
+    measured, real = [], time_embedding
+
+    def busy_at_first(*arguments: Any) -> Callable[[int], float]:
+        measured.append(real(*arguments))
+        return (lambda _: 10.0) if len(measured) == 1 else measured[-1]
+
+    monkeypatch.setattr("longtail.training.plan_run.time_embedding", busy_at_first)
+    listener = Listener()
+    given = settings(photos, epochs=None, image_size=None, time="90s")
+    run = train_run(build_config(given), out=tmp_path / "a", callback=listener)
+    config = yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))
+    assert config["image_size"] == 224
+    assert "at 32 px" in "\n".join(listener.said)
+    assert "size     224 px: there is time for larger images" in listener.said
+    assert longtail.load(run.path).saved.preprocessing.size == 224
+    assert len(measured) == 2
+
+
 def test_from_scratch_with_little_time_more_epochs_of_smaller_images_are_taken(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    for name in ("a", "b"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for i in range(30):
-            pixels = generator.integers(0, 255, (130, 150, 3)).astype(np.uint8)
-            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{i}.jpg")
+    write_photos(tmp_path / "photos")
     data = open_dataset(tmp_path / "photos")
     config = build_config(settings(tmp_path / "photos", epochs=None, image_size=None, model={"pretrained": False}))
 

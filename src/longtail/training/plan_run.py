@@ -59,6 +59,8 @@ _SIZES_FROM_SCRATCH = (160, 128, 96, 64, 48, 32)
 _OVERHEAD = 15
 # The share of the time that is planned; the rest is for the report, and for measurements that were too good.
 _PLANNED = 0.85
+# With this share of the time left after the head is fitted, larger images are considered.
+_MUCH_LEFT = 0.4
 
 
 @dataclass(frozen=True)
@@ -231,6 +233,30 @@ def _plan_head(
         twice = (images + len(data.train)) * cost(size)
         mirror = not epochs and flips and size == SIZES[-1] and twice <= EMBED_SHARE * _PLANNED * budget.left
     return replace(config, image_size=size, epochs=epochs, val_fraction=fraction, mirror_features=mirror)
+
+
+def larger_size(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device) -> int | None:
+    """A larger size than that of a head that is fitted, if there is time for it after all.
+
+    The plan is measured at the start. If the machine was busy then, and is not any more, most of the time is left.
+
+    Args:
+        config: planned, with the size that was embedded.
+        data: the images.
+        budget: of the run.
+        device: where it computes.
+    """
+    size, side = config.image_size or SIZES[-1], data.typical_side or SIZES[-1]
+    if budget.seconds is None or config.planned_epochs or side <= SMALL or size >= SIZES[-1]:
+        return None
+    if budget.left < _MUCH_LEFT * budget.seconds:
+        return None
+    cost = time_embedding(
+        _probe(config, data), data.train, preprocessing_for(config, data, weights_for(config)), device
+    )
+    images = len(data.train) + len(data.val) + len(data.test)
+    larger = affordable_size(cost, images, seconds=budget.left * _PLANNED)
+    return larger if larger > size else None
 
 
 def _probe(config: RunConfig, data: LongTailData, weights: PretrainedWeights | None = None) -> StageFeatureNet:

@@ -30,7 +30,7 @@ from longtail.training.frozen_head import scored_images
 from longtail.training.launch import launch
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
-from longtail.training.plan_run import budget_of, describe_run, plan_run
+from longtail.training.plan_run import budget_of, describe_run, larger_size, plan_run
 from longtail.training.run_config import Keep, RunConfig
 from longtail.training.run_folder.data_record import (
     data_changes,
@@ -173,6 +173,7 @@ def _train(
     elif first and not exists:
         folder.check_unused()
     data = open_data(config)
+    sized = config.image_size is not None or state is not None
     if first:
         config = plan_run(config, data, budget, device=fabric.device, callback=callback)
     config = fabric.broadcast(config)
@@ -208,6 +209,11 @@ def _train(
         write_record(folder.path, record)
         folder.log(f"started: {shlex.join(sys.argv)}")
     parts, head = fit_head(parts, budget.seconds, fabric, callback, own_validation=not drawn)
+    if head is not None and not sized and fabric.world_size == 1:
+        while size := larger_size(parts.config, data, budget, device=fabric.device):
+            say(f"size     {size} px: there is time for larger images")
+            parts = build_run(replace(config, image_size=size), data, device=fabric.device)
+            parts, head = fit_head(parts, budget.left, fabric, callback, own_validation=not drawn)
     settings = parts.config.as_dict()
     if state is not None:
         check_settings(state["config"], settings)
