@@ -62,7 +62,8 @@ class Peer:
         """The command that trains on `folder` and writes to `out`."""
         if self.environment is None:
             minutes = f"{seconds / 60:g}m"
-            python, call = sys.executable, ["longtail", "train", str(folder), "--time", minutes, "--workers", "0"]
+            python = sys.executable
+            call = ["longtail", "train", str(folder), "--time", minutes, "--workers", "0", *self.options]
         else:
             python = str(self.environment.python(environments))
             module = f"benchmarks.studies.folders.rivals.{self.module}"

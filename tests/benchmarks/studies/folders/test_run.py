@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.studies.folders.peers import PEERS
 from benchmarks.studies.folders.run import Run, read_numbers, runs_to_do
 
 
@@ -42,3 +43,12 @@ def test_predictions_that_lack_an_image_are_refused(folder: Path) -> None:
     (folder / "predictions.csv").write_text("path,label,prediction\ntest/oak/1.png,oak,oak\n")
     with pytest.raises(ValueError, match="each of the 4 test images"):
         read_numbers(folder / "predictions.csv", folder)
+
+
+def test_our_own_command_has_the_options_of_its_row(tmp_path: Path) -> None:
+    plain, scratch = (
+        PEERS[name].command(tmp_path, tmp_path / "out", seed=1, seconds=90, environments=tmp_path)
+        for name in ("longtail", "longtail_from_scratch")
+    )
+    assert [word for word in scratch if word not in plain] == ["--from-scratch"]
+    assert plain[plain.index("--time") + 1] == "1.5m"
