@@ -18,6 +18,7 @@ import queue
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -101,7 +102,7 @@ def carry_out(run: Run, options: argparse.Namespace, cores: "queue.Queue[int]") 
         metrics["core_seconds_training"] = timing["core_seconds_training"]
     append_record(
         options.out,
-        command=shlex.join(["taskset", "-c", str(core), *command]),
+        command=portable(shlex.join(["taskset", "-c", str(core), *command]), options),
         settings={"seconds": options.time} | timing.get("details", {}),
         metrics=metrics,
         seed=run.seed,
@@ -116,6 +117,19 @@ def carry_out(run: Run, options: argparse.Namespace, cores: "queue.Queue[int]") 
         },
     )
     print(f"{run}: " + ", ".join(f"{name} {value:.3f}" for name, value in metrics.items()), flush=True)
+
+
+def portable(command: str, options: argparse.Namespace) -> str:
+    """A command without the folders of this machine: each becomes the name of its option.
+
+    Example:
+        >>> options = argparse.Namespace(folders=Path("/a/b"), environments=Path("/c"), scratch=Path("/d"))
+        >>> portable("/c/timm/bin/python -m x /a/b/plants --out /d/y", options)
+        'environments/timm/bin/python -m x folders/plants --out scratch/y'
+    """
+    for name in ("folders", "environments", "scratch"):
+        command = command.replace(str(getattr(options, name)), name)
+    return command.replace(sys.executable, "python")
 
 
 def _timed(command: list[str], variables: dict[str, str], log: Path) -> tuple[int, float]:
