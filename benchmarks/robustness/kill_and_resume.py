@@ -9,12 +9,14 @@ the stages in which its kills found it.
 Weights, buffers, metrics, predictions and what was seen of the mixtures must be the same to the bit. Each run is a
 process of its own, forked from this one after the imports, so that many kills take minutes. The duration of a run, the
 writing of checkpoints included, is cut into as many parts as there are kills, and each kill's moment is drawn from one.
+A signal that comes too late, when the run has ended, counts for nothing: an earlier moment is drawn until one meets it.
 """
 
 import argparse
 import contextlib
 import os
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -153,31 +155,39 @@ def stage_starts(reference: Path, settings: Mapping[str, Any]) -> list[int]:
     return [*(round(start * epochs) for start in method.stages), epochs]
 
 
-def place_of(kill: Kill, starts: Sequence[int]) -> str:
-    """Where a kill found a run: "stage 1", or before or after the training."""
-    if not kill.met or (kill.epoch is not None and kill.epoch >= starts[-1]):
-        return "after the training"
-    if kill.epoch is None:
+def place_of(epoch: int | None, starts: Sequence[int]) -> str:
+    """Where a kill found a run whose last checkpoint is of this epoch: "stage 1", or before or after the training."""
+    if epoch is None:
         return "before the first checkpoint"
-    return f"stage {sum(start <= kill.epoch for start in starts[:-1])}"
+    if epoch >= starts[-1]:
+        return "after the training"
+    return f"stage {sum(start <= epoch for start in starts[:-1])}"
 
 
 def kill_often(settings: Mapping[str, Any], kills: int, draw: random.Random) -> dict[str, Any]:
     """The metrics of a record: kill a run of these settings so often."""
     broken: list[str] = []
     places: Counter[str] = Counter()
-    met = 0
+    late = 0
     with tempfile.TemporaryDirectory() as place, reference_run(Path(place), settings) as (reference, seconds):
         starts = stage_starts(reference, settings)
         for number in range(kills):
             folder = Path(place) / f"run-{number}"
             after = draw.uniform(number, number + 1) / kills * seconds
-            kill = kill_and_resume(folder, after=after, settings=settings)
-            met += kill.met
-            places[place_of(kill, starts)] += 1
+            while not (kill := kill_and_resume(folder, after=after, settings=settings)).met:
+                late += 1
+                after = draw.uniform(0, after)
+                shutil.rmtree(folder)
+            places[place_of(kill.epoch, starts)] += 1
             if found := differences(reference, folder):
                 broken.append(f"kill {number} after {after:.3f} s: {', '.join(found)}")
-    return {"killed_alive": met, "identical": kills - len(broken), "broken": broken, "found_in": dict(places)}
+    return {
+        "killed_alive": kills,
+        "too_late": late,
+        "identical": kills - len(broken),
+        "broken": broken,
+        "found_in": dict(places),
+    }
 
 
 def main() -> None:
