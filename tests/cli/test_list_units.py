@@ -3,7 +3,7 @@ import json
 import pytest
 
 from longtail.cli import run
-from longtail.cli.list_units import _about
+from longtail.cli.list_units import _about, _lines
 
 
 def test_each_method_is_shown_with_the_first_sentence_about_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -13,16 +13,25 @@ def test_each_method_is_shown_with_the_first_sentence_about_it(capsys: pytest.Ca
     assert all(about.endswith(".") and about.count(". ") == 0 for about in found.values())
 
 
-def test_methods_and_presets_are_shown_with_what_they_cost_in_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_methods_and_presets_are_shown_with_what_they_cost(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "methods"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["name", "passes", "stages", "views", "needs"]
-    assert max(map(len, lines)) <= 80
     rows = {line.split()[0]: line.split()[1:5] for line in lines}
     assert rows["erm"] == rows["ldam_drw"] == ["1", "1", "1", "-"]
     assert rows["crt"] == ["1", "2", "1", "-"]
     assert rows["dive"][3] == "teacher"
     assert list(rows) == sorted(rows)
+
+
+def test_a_description_goes_on_below_itself_where_the_terminal_ends() -> None:
+    about = "experts on one trunk, the rarer the classes of one, the slower it learns."
+    units = [{"name": "ace", "passes": 1.7, "stages": [0.0], "views": ["weak"], "needs": [], "about": about}]
+    _, first, *rest = _lines(units, 70)
+    assert len(rest) == 2
+    assert {line[: first.index("experts")] for line in rest} == {" " * first.index("experts")}
+    assert " ".join([first[first.index("experts") :], *map(str.strip, rest)]) == about
+    assert max(map(len, [first, *rest])) <= 70
 
 
 def test_a_preset_says_of_which_method_it_is_and_with_which_settings(capsys: pytest.CaptureFixture[str]) -> None:

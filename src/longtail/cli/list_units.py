@@ -1,5 +1,7 @@
 """`longtail list methods|heads|models|datasets|losses|samplers|recipes|runs`."""
 
+import shutil
+import sys
 import textwrap
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,8 +14,8 @@ from longtail._printable import show
 Kind = Literal["methods", "heads", "models", "datasets", "losses", "samplers", "recipes", "runs"]
 # What `list runs` shows of a run.
 _SCORES = ("balanced", "top1", "few")
-# Of a terminal; a line about a method is cut to it.
-_WIDTH = 80
+# A description is not wrapped to less.
+_NARROWEST = 25
 
 
 def list_units(
@@ -45,12 +47,13 @@ def list_units(
 
         show(encoder.dumps(found, indent=2))
         return 0
-    for line in _lines(found):
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in _lines(found, width):
         show(line)
     return 0
 
 
-def _lines(rows: list[dict[str, Any]]) -> list[str]:
+def _lines(rows: list[dict[str, Any]], width: int | None = None) -> list[str]:
     """A line for each unit; what methods cost and need stands in columns, so that they can be compared."""
     kinds: dict[str, tuple[str, ...]] = {"passes": ("passes", "stages", "views", "needs"), "balanced": _SCORES}
     columns = next((columns for kind, columns in kinds.items() if rows and kind in rows[0]), ())
@@ -60,12 +63,16 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
     widths = [max(len(cells[number]) for cells in shown) for number in range(len(columns) + 1)] if shown else []
     starts = ["  ".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True)) for cells in shown]
     abouts = [*([""] if columns else []), *(row["about"] for row in rows)]
-    if columns:
-        room = max(_WIDTH - len(starts[0]) - 2, 30 if columns == _SCORES else 0)
-        # What stands before a colon is the name again.
-        cut = [about if columns == _SCORES else about.rpartition(": ")[2] for about in abouts]
-        abouts = [textwrap.shorten(about, room, placeholder=" …") for about in cut]
-    return [f"{start}  {about}".rstrip() for start, about in zip(starts, abouts, strict=True)]
+    if columns and columns != _SCORES:
+        abouts = [about.rpartition(": ")[2] for about in abouts]  # what stands before a colon is the name again
+    return [line for unit in zip(starts, abouts, strict=True) for line in _beside(*unit, width)]
+
+
+def _beside(start: str, about: str, width: int | None) -> list[str]:
+    """The lines of a unit: its description goes on below itself where the terminal ends."""
+    room = sys.maxsize if width is None else max(width - len(start) - 2, _NARROWEST)
+    first, *rest = textwrap.wrap(about, room) or [""]
+    return [f"{start}  {first}".rstrip(), *(" " * (len(start) + 2) + line for line in rest)]
 
 
 def _cell(column: str, value: Any) -> str:
@@ -150,7 +157,6 @@ def _shape(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 def _about(unit: type) -> str:
     """The first sentence of the unit's module, which explains it; of the unit itself if the module has none."""
     import re
-    import sys
 
     text = (sys.modules[unit.__module__].__doc__ or unit.__doc__ or "").strip()
     paragraph = " ".join(text.split("\n\n")[0].split())
