@@ -33,6 +33,7 @@ def train(out: Path, name: str, *given: str) -> int:
         ("paco", (*RESNET, "--set", "method.queue_size=16"), "the 64 images of a batch", "method.queue_size=512"),
         ("ssd", (*RESNET, "--set", "method.queue_size=16"), "the 64 images of a batch", "method.queue_size=512"),
         ("paco", (*RESNET, "--set", "optim.accumulate=2"), "optim.accumulate must be 1 for paco", "--batch-size"),
+        ("ride", VIT[:2], "image_size must be at least 16 for test_vit", "--image-size 16, or --model resnet20"),
         ("bbn", (*RESNET, *TAIL), "optim.sam_classes must be all for bbn", "leave optim.sam_classes out"),
         ("dive", RESNET, "method.teacher must name a finished run", "--set method.teacher=runs/NAME"),
         ("ib", (*RESNET, "--set", "method.alpha=0"), "alpha must be positive", "`longtail list methods`"),
@@ -46,6 +47,14 @@ def test_it_is_refused_with_what_works(
     assert what in lines[0]
     assert fix in lines[2]
     assert not (tmp_path / "run" / "last.ckpt").exists()
+
+
+def test_a_batch_of_one_image_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["train", "digits-lt:100", "--from-scratch", *RESNET, "--batch-size", "1", "--out", str(tmp_path / "run")]
+    assert run(given) == 2
+    what, _, fix = capsys.readouterr().err.rstrip().splitlines()[-3:]
+    assert "batch_size must be at least 2, got 1 for 1 rank" in what
+    assert fix == "--batch-size 2"
 
 
 @pytest.mark.parametrize(

@@ -125,5 +125,5 @@ def _check_image_size(name: str, model: nn.Module, image_size: int | None) -> No
     if image_size is not None and image_size < stride:
         raise ValueError(
             f"image_size must be at least {stride} for {name}, the stride of its last stage, got {image_size} "
-            "(resize the images, or take resnet20, which is made for small ones)"
+            f"(--image-size {stride}, or --model resnet20, which is made for small images)"
         )

@@ -4,7 +4,9 @@ A method says what is wrong with its arguments, its model, the epochs and the ba
 brackets at the end, becomes the line that says what to do.
 """
 
-from longtail._errors import UsageError
+import torch.distributed as dist
+
+from longtail._errors import UsageError, counted
 from longtail.methods import Method
 from longtail.training.batch_mixing import BatchMixing
 from longtail.training.run_config import RunConfig
@@ -37,11 +39,23 @@ def check_method(method: Method, config: RunConfig, batch_size: int) -> tuple[st
         _check_mixing(method, config)
     if not config.planned_epochs:
         return ()
+    _check_batch_size(batch_size)
     try:
         method.plan(config.planned_epochs)
         return tuple(f"{name}: {remark}" for remark in method.check_batch(batch_size))
     except ValueError as error:
         raise refusal(name, error) from error
+
+
+def _check_batch_size(batch_size: int) -> None:
+    ranks = dist.get_world_size() if dist.is_initialized() else 1
+    if batch_size < 2 * ranks or batch_size % ranks:
+        of = "at least 2" if ranks == 1 else f"a multiple of {ranks}, and at least {2 * ranks}"
+        raise UsageError(
+            f"batch_size must be {of}, got {batch_size} for {counted(ranks, 'rank')}",
+            "it counts the images of all ranks, and a batch norm needs two on each",
+            f"--batch-size {max(2 * ranks, batch_size // ranks * ranks)}",
+        )
 
 
 def _check_mixing(method: Method, config: RunConfig) -> None:
