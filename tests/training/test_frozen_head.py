@@ -321,3 +321,11 @@ def test_mirrored_images_teach_the_head_and_its_own_config_repeats_it(folder: Pa
     assert "mirrored" in listener.embedded
     again = longtail.train(config=run.path / "config.yaml", out=tmp_path / "b", show=False)
     assert predictions(again.path) == predictions(run.path)
+
+
+def test_classes_of_one_image_are_said_to_be_missing_from_the_score(folder: Path, tmp_path: Path) -> None:
+    data = shutil.copytree(folder, tmp_path / "data")
+    (data / "train" / "blue" / "1.png").unlink()
+    listener = Listener()
+    train_run(build_config(settings(data)), out=tmp_path / "a", callback=listener)
+    assert "in 4-fold cross-validation, without the 1 class of one image" in "\n".join(listener.said)

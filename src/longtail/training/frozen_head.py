@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from longtail._errors import UsageError
+from longtail._errors import UsageError, counted
 from longtail._in_parallel import in_parallel
 from longtail.data import LongTailData
 from longtail.data.embedding_cache import EmbeddingCache
@@ -255,7 +255,9 @@ def fit_frozen_head(
         temperature = believable_temperature(choice.logits[scored], labels[scored])
         net.temperature.fill_(temperature)
         choice = replace(choice, logits=choice.logits / np.float32(temperature))
+    unscored = 0 if judged else sum(count == 1 for count in data.class_counts)
     where = "on the validation images" if judged else f"in {_FOLDS}-fold cross-validation"
+    where += f", without the {counted(unscored, 'class')} of one image" if unscored else ""
     say(f"head     {name}: {choice.balanced:.1%} balanced accuracy {where} ({format_duration(choice.seconds)})")
     return FrozenHead({"name": name, **choice.settings}, choice, features)
 
