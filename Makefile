@@ -9,7 +9,7 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check pytest browser format bench clean
+.PHONY: help install demo test check pytest browser format bench dist clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,20 @@ bench: $(STAMP)  ## measure speed and memory; appends to benchmarks/speed/result
 	$(BIN)/python -m benchmarks.speed.train_step
 	$(BIN)/python -m benchmarks.speed.methods
 	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.speed.resnet_step
+
+# The kernels for arm64 are built where a cross compiler is installed (apt-get install gcc-aarch64-linux-gnu).
+CROSS ?= aarch64-linux-gnu-gcc
+
+dist: $(STAMP)  ## build dist/: the sdist, a wheel without kernels, and one with them for x86-64 and arm64
+	rm -rf dist
+	$(BIN)/python -m build --sdist --outdir dist
+	LONGTAIL_KERNELS=0 $(BIN)/pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz
+	$(BIN)/pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz
+	@if command -v $(CROSS) >/dev/null; then \
+	  CC=$(CROSS) _PYTHON_HOST_PLATFORM=linux-aarch64 $(BIN)/pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz; \
+	else echo "no $(CROSS) here: no wheel with kernels for arm64" >&2; fi
+	$(BIN)/auditwheel repair --wheel-dir dist dist/*-linux_*.whl
+	rm dist/*-linux_*.whl
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache build src/*.egg-info

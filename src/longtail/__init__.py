@@ -9,7 +9,7 @@ Importing this package is light: torch and the rest are imported when a name tha
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.2.0"
 
 _SUBMODULES = ("class_counts", "data", "evaluation", "inference", "losses", "methods", "models", "nn", "training")
 _FUNCTIONS = {
