@@ -6,6 +6,9 @@ from cyclopts import Parameter
 
 from longtail._printable import show
 
+# The packages of the extras.
+_EXTRAS = ("onnx", "onnxruntime", "onnxscript", "tensorboard", "mlflow-skinny", "wandb", "optuna")
+
 
 def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
     """Show versions, accelerator, memory, disk and extras of this machine, and run a two-second self-test.
@@ -55,7 +58,7 @@ def _examine() -> dict[str, Any]:
         "memory": f"{_memory() / 2**30:.1f} GiB",
         "data": f"{root} ({free / 2**30:.0f} GiB free)",
         "versions": found["versions"],
-        "extras": {name: package_version(name) for name in ("onnx", "onnxruntime", "onnxscript", "tensorboard")},
+        "extras": {name: package_version(name) for name in _EXTRAS},
         "self-test": _self_test(),
     }
 

@@ -28,3 +28,9 @@ class Callback:
 
     def finish(self) -> None:
         """The training is over, or has stopped."""
+
+    def results(self, metrics: Mapping[str, float | None]) -> None:
+        """The run is finished: its numbers on the test images."""
+
+    def close(self) -> None:
+        """Nothing more is told, whatever has happened."""

@@ -158,6 +158,7 @@ def _train(
     fabric = launch(config)
     folder = RunFolder(Path(fabric.broadcast(str(out or next_folder(config.data)))))
     callback = add_loggers(callback or Callback(), config.loggers, folder.path)
+    held.callback(callback.close)
     first = fabric.is_global_zero
     say = callback.say if first else lambda _: None
     if config.deterministic:
@@ -295,7 +296,10 @@ def _train(
         folder.finish()
         folder.log("finished")
     fabric.barrier()
-    return load_run(folder.path)
+    run = load_run(folder.path)
+    if first:
+        callback.results(run.metrics)
+    return run
 
 
 def load_run(path: Path) -> Run:
