@@ -239,7 +239,7 @@ def _train(
     elif first:
         folder.write_config(settings)
     fabric.barrier()
-    tuned = head is not None and parts.config.planned_epochs > 0
+    tuned = parts.config.head is not None and parts.config.planned_epochs > 0
     keeper = keeper_for(parts, head, fabric) if head is not None and tuned else None
     minutes = None if budget.seconds is None else min(budget.left / 60 * _TRAINING_SHARE, parts.config.max_time or inf)
     loop = TrainingLoop(parts, folder, fabric, callback, minutes=minutes)
@@ -270,6 +270,9 @@ def _train(
     if keeper is not None:
         verdict, val = keeper.choose(all_images=drawn)
         say(verdict)
+    if tuned:  # the first rank chose for all, which predict the test images together
+        net = parts.method.model
+        net.load_state_dict(fabric.broadcast(net.state_dict()))
         loop.forget_predictions()
     test = loop.predict("test", show=True)
     if head is not None and val is None:
