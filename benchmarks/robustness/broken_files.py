@@ -134,7 +134,8 @@ def break_csv(draw: random.Random, images: Path) -> bytes:
     csv.writer(text, delimiter=draw.choice(",,,,;\t|"), lineterminator=draw.choice(["\n", "\r\n", "\r"])).writerows(
         rows
     )
-    content = text.getvalue().encode(draw.choice(_ENCODINGS) if draw.random() < 0.3 else "utf-8", "surrogatepass")
+    encoding = draw.choice(_ENCODINGS) if draw.random() < 0.3 else "utf-8"
+    content = text.getvalue().encode(encoding, "surrogatepass" if encoding.startswith("utf") else "replace")
     return break_bytes(draw, content) if draw.random() < 0.4 else content
 
 
