@@ -33,6 +33,12 @@ def train(out: Path, name: str, *given: str) -> int:
         ("paco", (*RESNET, "--set", "method.queue_size=16"), "the 64 images of a batch", "method.queue_size=512"),
         ("ssd", (*RESNET, "--set", "method.queue_size=16"), "the 64 images of a batch", "method.queue_size=512"),
         ("paco", (*RESNET, "--set", "optim.accumulate=2"), "optim.accumulate must be 1 for paco", "--batch-size"),
+        (
+            "erm",
+            (*RESNET, "--set", "optim.accumulate=65"),
+            "optim.accumulate must be at most 64",
+            "optim.accumulate=32",
+        ),
         ("ride", VIT[:2], "image_size must be at least 16 for test_vit", "--image-size 16, or --model resnet20"),
         ("bbn", (*RESNET, *TAIL), "optim.sam_classes must be all for bbn", "leave optim.sam_classes out"),
         ("dive", RESNET, "method.teacher must name a finished run", "--set method.teacher=runs/NAME"),

@@ -39,7 +39,7 @@ def check_method(method: Method, config: RunConfig, batch_size: int) -> tuple[st
         _check_mixing(method, config)
     if not config.planned_epochs:
         return ()
-    _check_batch_size(batch_size)
+    _check_batch_size(batch_size, config.optim.accumulate)
     try:
         method.plan(config.planned_epochs)
         return tuple(f"{name}: {remark}" for remark in method.check_batch(batch_size))
@@ -47,7 +47,7 @@ def check_method(method: Method, config: RunConfig, batch_size: int) -> tuple[st
         raise refusal(name, error) from error
 
 
-def _check_batch_size(batch_size: int) -> None:
+def _check_batch_size(batch_size: int, accumulate: int) -> None:
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     if batch_size < 2 * ranks or batch_size % ranks:
         of = "at least 2" if ranks == 1 else f"a multiple of {ranks}, and at least {2 * ranks}"
@@ -55,6 +55,12 @@ def _check_batch_size(batch_size: int) -> None:
             f"batch_size must be {of}, got {batch_size} for {counted(ranks, 'rank')}",
             "it counts the images of all ranks, and a batch norm needs two on each",
             f"--batch-size {max(2 * ranks, batch_size // ranks * ranks)}",
+        )
+    if accumulate > batch_size // ranks:
+        raise UsageError(
+            f"optim.accumulate must be at most {batch_size // ranks}, the images of a batch on each rank, got {accumulate}",
+            "it cuts a batch into so many parts, and none may be empty",
+            f"--set optim.accumulate={max(1, batch_size // ranks // 2)}",
         )
 
 
