@@ -56,11 +56,12 @@ def _check_batch_size(batch_size: int, accumulate: int) -> None:
             "it counts the images of all ranks, and a batch norm needs two on each",
             f"--batch-size {max(2 * ranks, batch_size // ranks * ranks)}",
         )
-    if accumulate > batch_size // ranks:
+    own = batch_size // ranks
+    if accumulate > own:
         raise UsageError(
-            f"optim.accumulate must be at most {batch_size // ranks}, the images of a batch on each rank, got {accumulate}",
+            f"optim.accumulate must be at most {own}, the images of a batch on each rank, got {accumulate}",
             "it cuts a batch into so many parts, and none may be empty",
-            f"--set optim.accumulate={max(1, batch_size // ranks // 2)}",
+            f"--set optim.accumulate={max(1, own // 2)}",
         )
 
 
