@@ -77,6 +77,7 @@ def _halved(part: ArrayImages | FileList) -> ArrayImages:
 
 REDUCED_DATASETS = {
     "digits-lt-val": Variant(DIGITS_LT, halve=False, hold_out=0.2, fixed=False),
+    "fashion-mnist-lt-tenth": Variant(FASHION_MNIST_LT, halve=False, share=0.1),
     "fashion-mnist-lt-fifth-14px": Variant(FASHION_MNIST_LT, halve=True, share=0.2),
     "fashion-mnist-lt-fifth-14px-val": Variant(FASHION_MNIST_LT, halve=True, hold_out=0.1, share=0.2),
 }

@@ -1,10 +1,12 @@
-"""Four folders of images with `train/` and `test/`, the same on every machine.
+"""Five folders of images with `train/` and `test/`, the same on every machine.
 
     plants         38 classes of leaves, 400 ... 4 training images; 30 test images each
     groceries      81 classes of groceries, 70 ... 16 training images, with its official val/ and test/
     cifar100-lt    100 classes of 32 px photographs, 500 ... 5 training images: the index list of `cifar100-lt:100`
                    of seed 0, as PNG; 20 test images a class, drawn once
     digits-lt      10 classes of 8 px digits, 120 ... 1 training images: `digits-lt:100` of seed 0, as PNG
+    clothes-lt     10 classes of 28 px pictures of clothes, 600 ... 6 training images: a tenth of `fashion-mnist-lt:100`
+                   of seed 0, as PNG; 100 test images a class, drawn once
 
     python -m benchmarks.studies.folders.make_folders DEST --shared SHARED
 
@@ -25,6 +27,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from benchmarks.studies.compound_bn import reduced_datasets
 from longtail.data import ArrayImages, open_dataset
 from longtail.data.splits import long_tail_indices
 
@@ -34,10 +37,11 @@ SPLITS = ("train", "val", "test")
 
 def write_images(images: ArrayImages, classes: tuple[str, ...], folder: Path) -> None:
     """Write each image as a PNG, in the folder of its class, by its number."""
-    for name in classes:
-        (folder / name).mkdir(parents=True)
+    places = [folder / name.replace("/", "-") for name in classes]
+    for place in places:
+        place.mkdir(parents=True)
     for number, (pixels, label) in enumerate(zip(images.images, images.targets, strict=True)):
-        Image.fromarray(pixels.squeeze()).save(folder / classes[label] / f"{number:05d}.png")
+        Image.fromarray(pixels.squeeze()).save(places[label] / f"{number:05d}.png")
 
 
 def make_archived(name: str, dest: Path, shared: Path) -> None:
@@ -60,6 +64,17 @@ def make_digits(dest: Path, shared: Path) -> None:
     make_named("digits-lt:100", dest)
 
 
+def make_clothes(dest: Path, shared: Path) -> None:
+    """A tenth of Fashion-MNIST-LT at imbalance 100, with a part of the test images."""
+    del shared
+    reduced_datasets.register()
+    with tempfile.TemporaryDirectory() as root:
+        subprocess.run(
+            [sys.executable, "-m", "longtail", "data", "fetch", "fashion-mnist-lt", "--root", root], check=True
+        )
+        make_named("fashion-mnist-lt-tenth:100", dest, root=Path(root), test_each=5 * TEST_EACH)
+
+
 def make_named(name: str, dest: Path, *, root: Path | None = None, test_each: int | None = None) -> None:
     """A named set as a folder, with `test_each` test images of each class or all."""
     data = open_dataset(name, root=root, seed=0)
@@ -77,6 +92,7 @@ MAKERS: dict[str, Callable[[Path, Path], None]] = {
     "groceries": lambda dest, shared: make_archived("groceries", dest, shared),
     "cifar100-lt": make_cifar100,
     "digits-lt": make_digits,
+    "clothes-lt": make_clothes,
 }
 
 

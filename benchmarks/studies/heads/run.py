@@ -31,7 +31,7 @@ from longtail.training.frozen_head import embedding_cache
 
 HERE = Path(__file__).parent
 MODEL = "tf_efficientnet_lite0"
-SIZES = {"plants": 128, "groceries": 128, "cifar100-lt": 96, "digits-lt": 32}
+SIZES = {"plants": 128, "groceries": 128, "cifar100-lt": 96, "digits-lt": 32, "clothes-lt": 96}
 # Each head as it comes, and the linear one with other losses.
 ARMS: dict[str, dict[str, Any]] = {name: {"name": name} for name in HEADS} | {
     "linear, whitened": {"name": "linear", "whitening": 1.0},
