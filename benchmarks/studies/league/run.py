@@ -8,7 +8,7 @@ line is skipped and a run that was stopped is resumed, so the same command goes 
 process of its own with one thread. A run that diverges has a line too, with no accuracy.
 
 A line has the accuracies, in shares, the same after the logit adjustment of the strength that the trials chose, the
-core-minutes, the parameters, and what was predicted for each image of the test.
+core-minutes, the parameters, and what was predicted for each image of the test, in the order of their classes.
 """
 
 import argparse
@@ -130,7 +130,13 @@ def carry_out(job: Job, options: argparse.Namespace) -> None:
             strength = max(trial["balanced_by_strength"], key=trial["balanced_by_strength"].__getitem__)
             adjusted = adjust_logits(seen.logits, run.class_counts, float(strength))
             metrics |= {"strength": float(strength), "adjusted": _scores(adjusted, seen.target, run)}
-            labels |= {"predicted": pack(seen.logits.argmax(1)), "predicted_adjusted": pack(adjusted.argmax(1))}
+            order = np.argsort(seen.target, kind="stable")
+            labels |= {
+                "class_counts": list(run.class_counts),
+                "test_counts": np.bincount(seen.target).tolist(),
+                "predicted": pack(seen.logits.argmax(1)[order]),
+                "predicted_adjusted": pack(adjusted.argmax(1)[order]),
+            }
         metrics["parameters"] = _parameters(out / "model")
     except DivergedError as error:
         metrics = {"diverged": error.what}

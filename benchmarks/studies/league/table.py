@@ -1,0 +1,101 @@
+"""The league tables of README.md, from the records, between its markers.
+
+    python -m benchmarks.studies.league.table
+
+Accuracies are in points: the mean over seeds ± their standard deviation. The difference to balanced softmax has a 95 %
+interval, by a bootstrap of the test images that is paired: both are measured on the same drawn images.
+"""
+
+import argparse
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import read_records
+from benchmarks.studies.folders.table import difference, fill
+from benchmarks.studies.league.protocol import ARMS, SETS
+from benchmarks.studies.league.run import RESULTS, unpack
+
+REFERENCE = "balanced_softmax"
+_GROUPS = ("many", "medium", "few")
+Records = Sequence[Mapping[str, Any]]
+
+
+def tables(records: Records) -> str:
+    """A table for each set that has runs on its test images."""
+    parts = []
+    for name in SETS:
+        runs = {arm: seeds for arm in ARMS if (seeds := _runs(records, name, arm))}
+        if runs:
+            parts.append(f"### {name}\n\n{table(runs)}")
+    return "\n\n".join(parts) or "No run has ended yet."
+
+
+def _runs(records: Records, name: str, arm: str) -> list[Mapping[str, Any]]:
+    """The runs of an arm on the test images, by seed; those that diverged have no accuracy and are left out."""
+    own = [r for r in records if (r["set"], r["arm"], r["kind"]) == (name, arm, "seed")]
+    return sorted((record for record in own if "balanced" in record["metrics"]), key=lambda record: record["seed"])
+
+
+def table(runs: Mapping[str, list[Mapping[str, Any]]]) -> str:
+    """A row for each arm, the best balanced accuracy after adjustment first."""
+    header = ["Arm", "Seeds", "Balanced", *(group.title() for group in _GROUPS), "ECE"]
+    header += ["Adjusted", f"Adjusted, beside `{REFERENCE}`", "Core-minutes", "Epochs", "Parameters"]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for arm in sorted(runs, key=lambda name: -statistics.mean(_values(runs[name], "adjusted", "balanced"))):
+        own = runs[arm]
+        cells = [f"`{arm}`", str(len(own)), *(_spread(_values(own, name)) for name in ("balanced", *_GROUPS, "ece"))]
+        cells.append(_spread(_values(own, "adjusted", "balanced")))
+        cells.append(_beside(own, runs[REFERENCE]) if REFERENCE in runs and arm != REFERENCE else "")
+        cells.append(f"{statistics.mean(record['metrics']['core_minutes'] for record in own):.1f}")
+        cells += [str(own[0]["settings"]["epochs"]), f"{own[0]['metrics']['parameters'] / 1e6:.2f} M"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _beside(own: Records, reference: Records) -> str:
+    first, second = ([_as_scored(record) for record in runs] for runs in (own, reference))
+    value, low, high = (100 * number for number in difference(first, second, "balanced"))
+    return f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def _as_scored(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record as the study of folders has it."""
+    return {
+        "class_counts": record["class_counts"],
+        "test_counts": record["test_counts"],
+        "predictions": unpack(record["predicted_adjusted"]),
+    }
+
+
+def _values(runs: Records, *path: str) -> list[float]:
+    found = []
+    for record in runs:
+        value: Any = record["metrics"]
+        for key in path:
+            value = value.get(key, {}) if isinstance(value, Mapping) else value
+        if isinstance(value, float):
+            found.append(100 * value)
+    return found
+
+
+def _spread(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{spread}"
+
+
+def main() -> None:
+    """Rewrite the tables of the page."""
+    parser = argparse.ArgumentParser(description="Rewrite the tables of README.md.")
+    parser.add_argument("--records", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=RESULTS.with_name("README.md"))
+    options = parser.parse_args()
+    page = options.page.read_text(encoding="utf-8")
+    options.page.write_text(fill(page, tables(read_records(options.records))), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
