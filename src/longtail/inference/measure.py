@@ -19,6 +19,7 @@ from longtail.data.open_dataset import take_inventory
 from longtail.data.splits import SPLITS, SplitName
 from longtail.evaluation import Decision, Evaluation, Promise, evaluate, measure_promise
 from longtail.training.run_config import RunConfig, build_config
+from longtail.training.run_folder.data_record import broken_record
 from longtail.training.run_folder.read import FinishedRun, open_run
 
 
@@ -137,9 +138,12 @@ def _recorded(file: Path, split: str) -> list[tuple[str, str]] | None:
     """The images of a split with their classes; None if the run has lost its split.csv."""
     if not file.is_file():
         return None
-    with file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
-        rows = csv.DictReader(lines)
-        return [(from_cell(row["path"]), from_cell(row["label"])) for row in rows if row["split"] == split]
+    try:
+        with file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
+            rows = csv.DictReader(lines)
+            return [(from_cell(row["path"]), from_cell(row["label"])) for row in rows if row["split"] == split]
+    except (KeyError, AttributeError, TypeError, csv.Error) as error:
+        raise broken_record(file, error) from error
 
 
 def _find(data: str, root: Path | None, run: Path, path_column: str | None, label_column: str | None) -> Inventory:

@@ -16,7 +16,7 @@ import torch
 from longtail._errors import DataError, LongtailError, MemoryFullError, UsageError, counted
 from longtail.data.images import FileImages
 from longtail.data.open_dataset import hold_out_validation
-from longtail.evaluation import Evaluation, read_metrics
+from longtail.evaluation import Evaluation
 from longtail.training.advice import advice
 from longtail.training.best_checkpoint import load_best_checkpoint
 from longtail.training.best_epoch import check_validated
@@ -43,9 +43,11 @@ from longtail.training.run_folder.data_record import (
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.model import save_model
 from longtail.training.run_folder.read import open_run
+from longtail.training.run_folder.report import read_training
 from longtail.training.run_folder.run_lock import lock_holder, run_lock
+from longtail.training.run_folder.sums import remove_sums
 from longtail.training.run_folder.write import RunFolder, next_folder, write_results
-from longtail.training.settings import check_settings, read_config, resolve_settings
+from longtail.training.settings import changed_settings, check_settings, read_config, resolve_settings
 from longtail.training.stop_request import TIME_IS_UP, StoppedError
 
 # What may go to training, of the time that is left before it; the rest is for the head and the report.
@@ -82,9 +84,8 @@ class Run:
     @property
     def advice(self) -> list[str]:
         """What to do next, a sentence each."""
-        file = self.path / "metrics.csv"
-        training = read_metrics(file) if file.exists() else []
-        return advice(self.path, self.evaluation, training, epochs=read_config(self.path).get("epochs") or 0)
+        epochs = read_config(self.path).get("epochs") or 0
+        return advice(self.path, self.evaluation, read_training(self.path), epochs=epochs)
 
     def _repr_html_(self) -> str:
         return self.evaluation._repr_html_()
@@ -219,6 +220,9 @@ def _train(
     if state is not None:
         check_settings(state["config"], settings)
         check_fits(state, classes=list(parts.data.classes), settings=settings, where=str(folder.path))
+        others = changed_settings(state["config"], settings)
+        if told := [change for key, change in others.items() if key not in ("optim.lr", "epochs")]:
+            say(f"changed since the last checkpoint: {', '.join(told)}")
         before, now = state["config"]["optim"]["lr"], parts.config.optim.lr
         over = state["progress"]["epoch"] >= parts.config.planned_epochs
         if before != now and over:
@@ -231,6 +235,7 @@ def _train(
         if extended:
             say(extended)
         if first:
+            remove_sums(folder.path)
             folder.log(f"{'finished' if finish else 'resumed'}: {shlex.join(sys.argv)}")
             if settings != read_config(folder.path):
                 folder.write_config(settings)

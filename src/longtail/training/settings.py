@@ -192,15 +192,20 @@ def read_config(folder: Path) -> Settings:
 
 def check_settings(old: Mapping[str, Any], new: Mapping[str, Any], free: Collection[str] = FREE_ON_RESUME) -> None:
     """Refuse to resume with settings that change what comes out."""
-    before, after = _flatten(old), _flatten(new)
-    changed = [key for key in (before | after) if key not in free and before.get(key) != after.get(key)]
+    changed = [change for key, change in changed_settings(old, new).items() if key not in free]
     if changed:
-        shown = ", ".join(f"{key} ({before.get(key)!r} to {after.get(key)!r})" for key in changed)
         raise UsageError(
-            f"a resumed run cannot change {shown}",
+            f"a resumed run cannot change {', '.join(changed)}",
             "the result would belong to neither",
             f"leave them out, or start a new run; free to change are {', '.join(sorted(free))}",
         )
+
+
+def changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, str]:
+    """What differs, by its key, such as `optim.lr (0.1 to 0.2)`."""
+    before, after = _flatten(old), _flatten(new)
+    keys = [key for key in (before | after) if before.get(key) != after.get(key)]
+    return {key: f"{key} ({before.get(key)!r} to {after.get(key)!r})" for key in keys}
 
 
 def _resume(folder: Path, changes: Settings) -> RunConfig:

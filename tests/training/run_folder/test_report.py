@@ -11,6 +11,7 @@ from longtail._errors import DataError, UsageError
 from longtail.evaluation import adjust_logits, evaluate, read_predictions, write_predictions
 from longtail.training.run_folder.prior_strength import model_prior
 from longtail.training.run_folder.report import build_report, compare, write_comparison, write_report
+from longtail.training.run_folder.sums import remove_sums
 
 
 def copy(run: Path, place: Path) -> Path:
@@ -117,6 +118,7 @@ def test_runs_on_other_images_are_not_compared(digits_run: Path, tmp_path: Path)
     write_predictions(
         run / "predictions.csv", paths=some.paths, target=some.target, logits=some.logits, classes=some.classes
     )
+    remove_sums(run)
     with pytest.raises(DataError, match="other lacks 490 test images of digits-1"):
         compare([digits_run, run])
 

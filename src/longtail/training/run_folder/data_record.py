@@ -24,6 +24,8 @@ from longtail.data.splits import SPLITS
 
 NAME = "split.csv"
 COLUMNS = ("split", "path", "label", "size", "digest")
+# Of versions that kept no digests.
+_OLD_COLUMNS = ["split", "path", "label"]
 # Of more changes of a kind, only the first are listed.
 _SHOWN = 5
 
@@ -67,8 +69,10 @@ def read_record(folder: Path, *, files: bool) -> DataRecord | None:
     try:
         with file.open(encoding="utf-8", errors="surrogateescape", newline="") as lines:
             rows = csv.DictReader(lines)
-            if not set(COLUMNS) <= set(rows.fieldnames or ()):
+            if rows.fieldnames == _OLD_COLUMNS:
                 return None
+            if rows.fieldnames != list(COLUMNS):
+                raise ValueError(f"its first line must be {','.join(COLUMNS)}")
             images = [
                 ImageRecord(
                     row["split"], from_cell(row["path"]), from_cell(row["label"]), int(row["size"]), row["digest"]
@@ -78,8 +82,19 @@ def read_record(folder: Path, *, files: bool) -> DataRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError, csv.Error) as error:
-        raise DataError(f"{file} is broken: {error}", code="broken-split", paths=[str(file)]) from error
+        raise broken_record(file, error) from error
     return {_key(image.split, image.path, files=files): image for image in images}
+
+
+def broken_record(file: Path, error: Exception) -> DataError:
+    """`split.csv` that cannot be read."""
+    return DataError(
+        f"{file} is broken: {error}",
+        "it says which images were trained on",
+        "copy it again from where the run was made",
+        code="broken-split",
+        paths=[str(file)],
+    )
 
 
 def data_changes(old: DataRecord, new: DataRecord) -> list[str]:

@@ -23,6 +23,7 @@ from longtail.data.decode_image import UNREADABLE, decode_image
 from longtail.data.images import FileImages, ImageDataset
 from longtail.evaluation import surest_mistakes
 from longtail.evaluation.report import Thumbnail
+from longtail.training.run_folder.sums import check_sum
 
 NAME = "model/diagnostics.json"
 FORMAT = 2
@@ -67,7 +68,7 @@ def read_diagnostics(folder: Path) -> Diagnostics:
         content = json.loads(file.read_text(encoding="utf-8", errors="surrogateescape"))
         if content["format"] != FORMAT:
             raise ValueError(f"format must be {FORMAT}, got {content['format']!r}")
-        return Diagnostics(
+        found = Diagnostics(
             problems=[str(problem) for problem in content["problems"]],
             worst_errors=[
                 Thumbnail(**error | {"image": base64.b64decode(error["image"])}) for error in content["worst_errors"]
@@ -75,6 +76,8 @@ def read_diagnostics(folder: Path) -> Diagnostics:
             records=[dict(record) for record in content["records"]],
             departures=[str(departure) for departure in content["departures"]],
         )
+        check_sum(folder, NAME)
+        return found
     except (OSError, ValueError, KeyError, TypeError, binascii.Error) as error:
         raise DataError(
             f"{file} is broken: {error}",

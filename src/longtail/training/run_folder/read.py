@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from longtail import __version__
-from longtail._errors import DataError, counted
+from longtail._errors import DataError, UsageError, counted
 from longtail.class_counts import ClassCounts
 from longtail.data.folder import missing
 from longtail.evaluation.decision import Decision, read_decision
 from longtail.evaluation.evaluate import evaluate
 from longtail.evaluation.predictions import Predictions, read_predictions
 from longtail.evaluation.result import Evaluation
+from longtail.training.run_config import build_config
 from longtail.training.run_folder.run_lock import lock_holder
+from longtail.training.run_folder.sums import check_sum
 from longtail.training.seal import object_is_sound
 from longtail.training.settings import read_config
 
@@ -76,7 +78,9 @@ class FinishedRun:
         """What the run said of the images of `split`."""
         file = self.path / PREDICTIONS[split]
         try:
-            return read_predictions(file, self.classes)
+            found = read_predictions(file, self.classes)
+            check_sum(self.path, PREDICTIONS[split])
+            return found
         except FileNotFoundError as error:
             raise _unfinished(self.path, file.name) from error
         except (OSError, ValueError) as error:
@@ -106,6 +110,10 @@ def open_run(path: Path) -> FinishedRun:
             code="no-run",
         )
     settings = read_config(path)
+    try:
+        build_config(settings, str(path / "config.yaml"))
+    except UsageError as error:
+        raise DataError(error.what, "it is not what a run writes", error.fix, code="broken-config") from error
     if not (path / "model" / "config.json").is_file():
         raise _unfinished(path, "model/config.json")
     return FinishedRun(path, settings, read_description(path / "model"))
@@ -151,9 +159,36 @@ def read_description(folder: Path) -> dict[str, Any]:
         raise _broken(file, "class_counts must have a number of images for each class")
     if not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
         raise _broken(file, "classes must have a name of its own for each class")
+    for name in ("method", "head"):
+        _check_unit(description.get(name) if name == "head" else description["method"], name, file)
+    if not _is_text(description):
+        raise _broken(file, "it has characters that are no text")
     if not object_is_sound(description):
         raise _broken(file, "its content does not have the digest that was written with it")
     return description
+
+
+def _check_unit(settings: Any, name: str, file: Path) -> None:
+    """Refuse the settings of a method or a head that are not what one has; a run may have no head."""
+    if settings is None and name == "head":
+        return
+    kinds: dict[str, Any] = {"name": str, "loss": str, "sampler": str, "strength": int | float, "loss_settings": dict}
+    if not isinstance(settings, dict) or "name" not in settings:
+        raise _broken(file, f"{name} must be a group of settings with a name")
+    for key, kind in kinds.items():
+        if (value := settings.get(key)) is not None and not isinstance(value, kind):
+            raise _broken(file, f"{name}.{key} is {value!r}")
+    if not isinstance((settings.get("loss_settings") or {}).get("strength", 1.0), int | float):
+        raise _broken(file, f"{name}.loss_settings.strength is no number")
+
+
+def _is_text(description: dict[str, Any]) -> bool:
+    """Whether it can be written again: JSON can spell halves of characters that no file can hold."""
+    try:
+        json.dumps(description, ensure_ascii=False).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def decision_of(description: dict[str, Any], file: Path) -> Decision | None:

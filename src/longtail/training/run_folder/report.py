@@ -35,6 +35,7 @@ from longtail.training.best_epoch import describe_kept
 from longtail.training.run_folder.diagnostics import read_diagnostics
 from longtail.training.run_folder.prior_strength import model_prior
 from longtail.training.run_folder.read import FinishedRun, open_run
+from longtail.training.run_folder.sums import check_sum
 
 
 def write_report(folder: Path, out: Path | None = None, *, as_trained: bool = False) -> Path:
@@ -68,7 +69,7 @@ def build_report(folder: Path, *, as_trained: bool = False) -> Report:
         adjust_command=shlex.join(["longtail", "adjust", str(folder)]),
         shifted=_shifted(run, predictions),
         records=diagnostics.records,
-        training=_training(folder / "metrics.csv"),
+        training=read_training(folder),
         worst_errors=diagnostics.worst_errors,
         problems=diagnostics.problems,
         departures=diagnostics.departures,
@@ -142,9 +143,13 @@ def _shifted(run: FinishedRun, test: Predictions) -> tuple[ShiftedAccuracy, ...]
     return shifted_accuracy(test.logits, test.target, counts, model_prior=prior)
 
 
-def _training(file: Path) -> list[dict[str, float | None]]:
+def read_training(folder: Path) -> list[dict[str, float | None]]:
+    """The numbers of each epoch; none where the run has lost them."""
+    file = folder / "metrics.csv"
     try:
-        return read_metrics(file)
+        found = read_metrics(file)
+        check_sum(folder, file.name)
+        return found
     except FileNotFoundError:
         return []
     except ValueError as error:
@@ -183,7 +188,7 @@ def _selection(folder: Path, settings: Mapping[str, Any]) -> str:
     if settings.get("head"):
         tuned = settings.get("epochs")
         return "the better of frozen and fine-tuned on validation" if tuned else "head of all training images"
-    kept = describe_kept(settings.get("keep"), _training(folder / "metrics.csv"), epochs=settings.get("epochs") or 0)
+    kept = describe_kept(settings.get("keep"), read_training(folder), epochs=settings.get("epochs") or 0)
     return kept + (", averaged" if settings.get("optim", {}).get("ema") else "")
 
 

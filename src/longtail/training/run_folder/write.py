@@ -14,6 +14,7 @@
 | model/val_predictions.csv | those of each validation image, if there are any |
 | model/diagnostics.json | what else the report shows: diagnostics of the method, surest mistakes, data problems |
 | report.html | the report |
+| SHA256SUMS | the digests of metrics, predictions and diagnostics |
 
 Until the run is over there are also `.lock`, which says who trains in it, `previous.ckpt`, the checkpoint before the
 last, and a `microbatches.N` of each rank N that ran out of memory.
@@ -48,6 +49,7 @@ from longtail.training.run_folder.diagnostics import Diagnostics, worst_errors, 
 from longtail.training.run_folder.read import PREDICTIONS
 from longtail.training.run_folder.report import write_report
 from longtail.training.run_folder.run_lock import NAME as LOCK
+from longtail.training.run_folder.sums import write_sums
 
 Logits = NDArray[np.float32]
 
@@ -147,6 +149,7 @@ def write_results(
     errors = worst_errors(data.test, image_names(data.test), test, data.test.targets, data.classes)
     problems = [problem.message for problem in data.problems]
     write_diagnostics(folder, Diagnostics(problems, errors, [json.loads(line) for line in records], departures))
+    write_sums(folder)
     write_report(folder)
 
 
