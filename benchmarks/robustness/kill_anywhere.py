@@ -160,7 +160,7 @@ def command_lives(folder: Path, draw: random.Random, *, kills: int) -> Iterator[
                     seconds = live_alone(life)
                     references[name] = contents(folder), seconds
                 expected, seconds = references[name]
-                met = live(life, draw, kills=kills, seconds=seconds)
+                met = live(life, draw, kills=kills, seconds=seconds, once=False)
                 # Files that other commands wrote meanwhile stay.
                 wrong = [part for part in differences(expected, folder) if part in expected or part.endswith(".tmp")]
                 yield Lived(name, [name] * len(met), f"{', '.join(wrong)} differ" if wrong else "")
@@ -195,10 +195,10 @@ def main() -> None:
     lived: list[Lived] = []
     with tempfile.TemporaryDirectory() as name, one_thread():
         trainings = Trainings(Path(name), draw, kills=4)
-        read = command_lives(trainings.finished_run(), draw, kills=10)
+        read = command_lives(trainings.finished_run(), draw, kills=20)
         trained = training_lives(trainings, skip=skip)
         while before + sum(len(life.met) for life in lived) < arguments.kills and time.monotonic() < deadline:
-            for source in (trained, trained, read):
+            for source in (trained, read):
                 lived.append(life := next(source))
                 kills = before + sum(len(one.met) for one in lived)
                 print(f"{kills} kills; {life.title}: {len(life.met)}; {life.fault or 'identical'}", flush=True)

@@ -205,18 +205,23 @@ def has_ended(child: int) -> bool:
     return bool(psutil.Process(child).status() == psutil.STATUS_ZOMBIE)
 
 
-def live(life: Life, draw: random.Random, *, kills: int, seconds: float) -> list[str]:
+def live(life: Life, draw: random.Random, *, kills: int, seconds: float, once: bool = True) -> list[str]:
     """Kill a life some times, then let it finish; returns where the kills met it.
 
     Args:
         life: to be lived.
         draw: for the moments.
-        kills: how many, unless it ends before them.
+        kills: how many are tried.
         seconds: that it takes without its start when it is left alone.
+        once: whether it is over when it has ended before a kill; else it starts from the beginning again.
     """
     met: list[str] = []
-    while len(met) < kills and (place := kill_once(life, draw, seconds=seconds)) is not None:
-        met.append(place)
+    for _ in range(kills):
+        place = kill_once(life, draw, seconds=seconds)
+        if place is not None:
+            met.append(place)
+        elif once:
+            break
     if any(codes := wait(life.start(life))):
         raise BrokenLifeError(f"could not go on: {codes}")
     return met
