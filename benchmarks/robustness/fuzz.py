@@ -5,6 +5,8 @@
 A case is good if the command ends with one of its promised exit codes, 0, 2, 3, 4 or 5, within a time limit, and shows
 no traceback. Exit code 1 is a bug of longtail, whatever the input. A failed case says how to repeat it: its kind and
 its number, `--only KIND --first N --cases 1`.
+
+Each call appends a record, and goes on where the records end, until together they have the cases that are asked for.
 """
 
 import argparse
@@ -26,7 +28,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.record import append_record
+from benchmarks.record import append_record, read_records
 from benchmarks.robustness.broken_files import (
     break_bytes,
     break_checkpoint,
@@ -245,19 +247,24 @@ def limited() -> Iterator[None]:
 def main() -> None:
     """Run the cases, print the faults, and append the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=20_000)
-    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--cases", type=int, default=20_000, help="of all records together")
+    parser.add_argument("--first", type=int, help="the round to begin with, instead of where the records end")
     parser.add_argument("--only", choices=sorted(KINDS))
     parser.add_argument("--minutes", type=float, default=600, help="after which it stops with the cases that it has")
-    parser.add_argument("--no-record", action="store_true")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     arguments = parser.parse_args()
+    repeats = arguments.only is not None or arguments.first is not None
+    records = [] if repeats else [found for found in read_records(arguments.out) if found.get("benchmark") == "fuzz"]
+    earlier = [record["metrics"] for record in records if "rounds" in record["metrics"]]
     deadline = time.monotonic() + 60 * arguments.minutes
     shares = {arguments.only: 100} if arguments.only else SHARES
     cases: collections.Counter[str] = collections.Counter()
     codes: collections.Counter[int] = collections.Counter()
     faults: list[str] = []
     slowest = 0.0
-    round_, total = arguments.first, 0
+    first = arguments.first or sum(metrics["rounds"] for metrics in earlier)
+    round_, total = first, sum(sum(metrics["cases"].values()) for metrics in earlier)
+    out = arguments.out.resolve()
     with limited(), material() as found:
         while total < arguments.cases and time.monotonic() < deadline:
             for kind, share in shares.items():
@@ -275,13 +282,19 @@ def main() -> None:
             round_ += 1
             if not arguments.only or round_ % 100 == 0:
                 print(f"{total} cases, {len(faults)} faults, {dict(codes)}", flush=True)
-    if not arguments.no_record:
+    if not repeats:
         append_record(
-            RESULTS,
+            out,
             labels={"benchmark": "fuzz"},
             command=f"python -m benchmarks.robustness.fuzz --cases {arguments.cases}",
             settings={"shares": shares, "seconds": _SECONDS, "gigabytes": _GIGABYTES},
-            metrics={"cases": dict(cases), "exit_codes": dict(codes), "slowest_seconds": slowest, "faults": faults},
+            metrics={
+                "cases": dict(cases),
+                "rounds": round_ - first,
+                "exit_codes": dict(codes),
+                "slowest_seconds": slowest,
+                "faults": faults,
+            },
         )
     print(f"{total} cases, {len(faults)} faults; the slowest took {slowest:.1f} s")
     sys.exit(bool(faults))
