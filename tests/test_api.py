@@ -10,6 +10,7 @@ import longtail
 from longtail._errors import LongtailError, UsageError
 from longtail.cli import run
 from longtail.cli.train import train as command
+from longtail.cli.tune import tune as tune_command
 from longtail.training import load_run
 
 
@@ -50,8 +51,41 @@ def test_the_settings_are_those_of_the_command(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_every_flag_of_the_command_is_an_argument() -> None:
-    flags = inspect.signature(command).parameters.keys() - {"set_", "dry_run", "seeds"}  # in Python, a loop
+    flags = inspect.signature(command).parameters.keys() - {"set_", "dry_run"}
     assert flags == inspect.signature(longtail.train).parameters.keys() - {"settings", "show"}
+    flags = inspect.signature(tune_command).parameters.keys() - {"set_"}
+    assert flags == inspect.signature(longtail.tune).parameters.keys() - {"settings", "show"}
+
+
+def test_several_seeds_are_a_group_with_mean_and_spread(tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {"method": "erm", "model": "resnet8", "epochs": 1, "seed": 3, "show": False}
+    group = longtail.train("digits-lt:10", seeds=2, out=tmp_path / "group", **chosen)
+    scores = [run.metrics["balanced"] or 0.0 for run in group.runs]
+    assert [run.path for run in group.runs] == [tmp_path / "group/seed-3", tmp_path / "group/seed-4"]
+    assert group.summary.spreads["balanced"].mean == pytest.approx(sum(scores) / 2)
+    assert repr(group).endswith("over 2 seeds>")
+    alone = longtail.train("digits-lt:10", out=tmp_path / "alone", **chosen)
+    assert alone.metrics == group.runs[0].metrics
+    again = longtail.train("digits-lt:10", seeds=2, out=tmp_path / "group", resume="auto", **chosen)
+    assert [run.metrics for run in again.runs] == [run.metrics for run in group.runs]
+
+
+def test_a_study_from_python_goes_on_like_that_of_the_command(tmp_path: Path) -> None:
+    chosen: dict[str, Any] = {
+        "model": "resnet8",
+        "from_scratch": True,
+        "epochs": 1,
+        "out": tmp_path / "s",
+        "show": False,
+    }
+    found = longtail.tune("digits-lt:10", method="erm", trials=1, **chosen)
+    assert found.run is not None
+    assert found.run.path == tmp_path / "s/trial-0"
+    assert found.best.params["method"] == "erm"
+    assert repr(found).startswith(f"<Tuned {tmp_path / 's'}: trial 0 of 1, ")
+    flags = ["--model", "resnet8", "--from-scratch", "--epochs", "1", "--method", "erm", "--trials", "1"]
+    assert run(["tune", "digits-lt:10", *flags, "--out", str(tmp_path / "s")]) == 0
+    assert len((tmp_path / "s/trials.csv").read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize(

@@ -18,11 +18,12 @@ _FUNCTIONS = {
     "compare": "longtail._api",
     "load": "longtail.inference.classifier",
     "train": "longtail._api",
+    "tune": "longtail._api",
 }
 
 if TYPE_CHECKING:
     from longtail import class_counts, data, evaluation, inference, losses, methods, models, nn, training
-    from longtail._api import check, compare, train
+    from longtail._api import check, compare, train, tune
     from longtail.inference.classifier import load
     from longtail.training.run_folder.adjust import adjust
 
@@ -42,6 +43,7 @@ __all__ = [
     "nn",
     "train",
     "training",
+    "tune",
 ]
 
 

@@ -4,9 +4,11 @@ import csv
 import json
 import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,18 +17,20 @@ import numpy as np
 import optuna
 import pytest
 import yaml
-from optuna.trial import FixedTrial
+from optuna.storages import fail_stale_trials
+from optuna.trial import FixedTrial, TrialState
 
 from longtail._errors import DataError, UsageError
 from longtail.cli import run
 from longtail.data import open_dataset
 from longtail.evaluation.report import StudyRecord, StudyTrial, render_study
 from longtail.heads import HEADS, balanced_accuracy
-from longtail.study.open_storage import NAME, find_study, open_storage
+from longtail.study.heartbeat import heartbeat
+from longtail.study.open_storage import NAME, Identity, find_study, make_study, open_storage
 from longtail.study.score_training import Embedded, score_training, trial_config
 from longtail.study.search_space import METHODS, SearchSpace, choose_choices
 from longtail.study.tune import data_digest, tune
-from longtail.study.write_study import importances
+from longtail.study.write_study import importances, write_page
 from longtail.training import Callback, RunConfig, build_config, load_run
 from longtail.training.build import build_run
 from longtail.training.stop_request import StoppedError
@@ -122,6 +126,26 @@ def test_two_processes_that_start_one_study_at_once_share_it(tmp_path: Path) -> 
     assert [trial.params["lr"] for trial in trials].count(config().optim.lr) == 1  # one default
 
 
+def _open(folder: str, start: Any, failed: Any) -> None:
+    for number in range(6):
+        start.wait()
+        try:
+            open_storage(f"sqlite:///{folder}/{number}.db")
+        except Exception as error:
+            failed.put(f"{number}: {error}")
+
+
+def test_storages_that_several_processes_make_at_once_are_opened_by_all(tmp_path: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    start, failed = spawn.Barrier(3), spawn.Queue()
+    workers = [spawn.Process(target=_open, args=(str(tmp_path), start, failed)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert failed.empty(), failed.get()
+
+
 def test_a_study_that_was_killed_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "longtail", "tune", "digits-lt:10", "--time", "30m", "--out", str(tmp_path / "s")]
     command += ["--method", "erm", "--model", "resnet8", "--from-scratch", "--epochs", "2", "--workers", "0"]
@@ -137,6 +161,58 @@ def test_a_study_that_was_killed_goes_on(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "going on after" in done.stderr
     assert rows(tmp_path / "s")[: len(kept)] == kept
+
+
+def _die(url: str) -> None:
+    """Ask for the first trial, and be killed in it."""
+    storage = open_storage(url)
+    study, _ = make_study(storage, "s", Identity("birds", "", {}, [], False), [{"lr": 0.25}])
+    trial = study.ask()
+    trial.suggest_float("lr", 0, 1)
+    with heartbeat(storage, study, trial):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_trial_whose_process_was_killed_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = f"sqlite:///{tmp_path / 'study.db'}"
+    worker = multiprocessing.get_context("spawn").Process(target=_die, args=(url,))
+    worker.start()
+    worker.join()
+    assert worker.exitcode == -signal.SIGKILL
+    monkeypatch.setattr("longtail.study.open_storage._BEAT", 1)
+    monkeypatch.setattr("longtail.study.open_storage._GRACE", 2)
+    storage = open_storage(url)
+    found = find_study(storage, "s")
+    assert found is not None
+    study, end = found[0], time.monotonic() + 20
+    while study.trials[0].state == TrialState.RUNNING and time.monotonic() < end:
+        time.sleep(0.5)
+        fail_stale_trials(study)
+    trial = study.ask()
+    assert (trial.number, trial.suggest_float("lr", 0, 1)) == (1, 0.25)
+    with heartbeat(storage, study, trial):
+        time.sleep(4)
+        fail_stale_trials(study)
+    assert [trial.state for trial in study.trials] == [TrialState.FAIL, TrialState.RUNNING]
+
+
+def test_a_trial_that_ctrl_c_stopped_is_the_first_when_the_study_goes_on(tmp_path: Path) -> None:
+    class Press(Callback):
+        def progress(self, what: str, done: int, total: int) -> None:
+            del done, total
+            if what.startswith("trial"):
+                threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    long = config(epochs=200)
+    with pytest.raises(StoppedError):
+        tune(long, out=tmp_path, minutes=30, callback=Press())
+    assert [(row["state"], row["error"]) for row in rows(tmp_path)] == [("failed", "its process was stopped")]
+    found = find_study(open_storage(f"sqlite:///{tmp_path / NAME}"), tmp_path.name)
+    assert found is not None
+    values = SearchSpace(long, METHODS).default()
+    assert values["method"] == rows(tmp_path)[0]["method"]
+    (waits,) = found[0].get_trials(states=(TrialState.WAITING,))
+    assert waits.system_attrs["fixed_params"] == values
 
 
 class Ask(Callback):
@@ -284,10 +360,25 @@ def test_the_page_names_the_best_and_escapes_what_strangers_wrote() -> None:
     assert "3 trials finished, 1 pruned" in page
 
 
+def test_each_choice_shows_how_many_of_its_trials_were_pruned(tmp_path: Path) -> None:
+    made = optuna.create_study(direction="maximize")
+    heads = {"head": optuna.distributions.CategoricalDistribution(["linear", "cosine"])}
+    for head, state in (("linear", "COMPLETE"), ("linear", "PRUNED"), ("cosine", "PRUNED")):
+        value = 0.5 if state == "COMPLETE" else None
+        params: dict[str, Any] = {"params": {"head": head}, "distributions": heads}
+        made.add_trial(
+            optuna.create_trial(value=value, state=TrialState[state], intermediate_values={0: 0.4}, **params)
+        )
+    page = write_page(tmp_path, made, judge="folds", data="birds", best=tmp_path).read_text()
+    table = re.findall(r"<tr><th scope=\"row\">(\w+)</th>(.*?)</tr>", page)
+    cells = {name: re.findall(r">([^<]+)</td>", row) for name, row in table}
+    assert cells == {"linear": ["2", "1", "50.0", "50.0"], "cosine": ["1", "0", "–", "–"]}
+
+
 def test_mistakes_are_answered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ["--out", str(tmp_path / "s")]
     for arguments, message in (
-        (["digits-lt", "--trials", "0"], "--trials must be at least 1, got 0"),
+        (["digits-lt", "--trials", "0"], "trials must be at least 1, got 0"),
         (["digits-lt", "--time", "soon"], "time must be a duration, got 'soon'"),
         (["digits-lt", "--search", "lineer"], "head 'lineer' cannot be searched"),
         (["digits-lt", "--storage", "study.db"], "--storage must be the URL of a database"),

@@ -40,3 +40,15 @@ def test_one_that_still_rises_may_go_on() -> None:
 def test_classes_with_few_images_that_are_not_recognised_are_named() -> None:
     said = advice(PATH, found([1.0, 0.2, 0.3, 0.9, 0.1, 0.4], [200, 4, 1, 2, 150, 8]), [], epochs=0)
     assert said == ["class 2 has 1 image, class 1 has 4 images, class 5 has 8 images: collect more"]
+
+
+def test_one_class_beyond_those_that_are_named_is_a_class() -> None:
+    said = advice(PATH, found([1.0, 0.1, 0.1, 0.1, 0.1], [200, 1, 2, 3, 4]), [], epochs=0)
+    assert said[0].endswith("class 3 has 3 images, and 1 more class has few: collect more")
+
+
+def test_a_name_that_is_cut_shows_it() -> None:
+    named = evaluate(np.eye(2, dtype=np.float32)[[0, 0]], np.array([0, 1]), [200, 1], ["a", "x " * 50])
+    (said,) = advice(PATH, named, [], epochs=0)
+    assert said.startswith("x x x")
+    assert "… has 1 image" in said

@@ -22,7 +22,7 @@ def test_a_long_training_without_an_accelerator_is_told_after_some_steps(
     screen.start(epochs=100, steps=50, epoch=0)
     steps(screen, 20)
     said = " ".join(capsys.readouterr().err.split())
-    assert "no accelerator: at the speed of the first 2 steps this takes" in said
+    assert "no accelerator: at the speed of the first 1 step this takes" in said
     assert "--epochs 1 would take about 30 minutes" in said
 
 
@@ -52,23 +52,38 @@ def test_a_terminal_shows_a_word_until_a_bar_does(
     assert said.index("looking at [birds]") < said.index("embedding") < said.index("working")
 
 
-def test_off_a_terminal_each_wait_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_off_a_terminal_progress_is_a_line_at_the_start_now_and_then_and_at_the_end(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
     with TrainingScreen() as screen:
         screen.wait("looking at birds")
         screen.wait("looking at birds")
-        for done in range(3):
-            screen.progress("embedding", done, 1000)
-    assert capsys.readouterr().err == "looking at birds\nembedding (1,000)\n"
+        for done in range(0, 3001, 500):
+            screen.progress("embedding", done, 3000)
+            clock[0] += 4
+        screen.progress("testing", 16, 16)
+    assert capsys.readouterr().err.splitlines() == [
+        "looking at birds",
+        "embedding 0 of 3,000",
+        "embedding 1,500 of 3,000",
+        "embedding 3,000 of 3,000 in 24 s",
+        "testing 16 of 16",
+    ]
 
 
-def test_off_a_terminal_the_time_that_is_left_is_a_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_time_that_is_left_is_a_line_within_seconds(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")
     clock = iter(range(100_000))  # a second passes between any two looks at it
     monkeypatch.setattr("time.monotonic", lambda: float(next(clock)))
-    screen = TrainingScreen()
-    screen.start(epochs=10, steps=50, epoch=0)
-    steps(screen, 30)
+    with TrainingScreen() as screen:
+        screen.start(epochs=10, steps=50, epoch=0)
+        steps(screen, 30)
     assert capsys.readouterr().err.count("training takes about") == 1
 
 

@@ -1,15 +1,14 @@
 """`longtail tune DATA`."""
 
-import importlib.util
 import time
 from pathlib import Path
 from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
-from longtail._errors import UsageError
 from longtail._printable import show
 from longtail.cli.train import annotate_flag, summary
+from longtail.study import check_optuna
 from longtail.training.duration import parse_duration
 from longtail.training.flags import TrainFlags, nest_flags, with_flags
 from longtail.training.settings import resolve_settings
@@ -45,26 +44,21 @@ def tune(
         set_: Any setting, as key=value.
     """
     started = time.monotonic()
-    if importlib.util.find_spec("optuna") is None:
-        raise UsageError("Optuna is not installed", "it chooses what to try next", "pip install 'longtail[tune]'")
-    if trials is not None and trials < 1:
-        raise UsageError(f"--trials must be at least 1, got {trials}")
-    minutes = parse_duration(flags.pop("time", None), "time") or 10.0
+    check_optuna()
+    minutes = parse_duration(flags.pop("time", None), "time")
     given = nest_flags({"data": data, **flags})
     settings, _, _ = resolve_settings(given, config=config, overrides=set_)
-    folder = out or Path("runs") / f"{Path(settings.data.partition(':')[0].rstrip('/')).stem or 'run'}-study"
     from longtail.training.training_screen import TrainingScreen
 
     with TrainingScreen() as screen:
         screen.wait(f"looking at {settings.data}")  # torch takes seconds to start
         from longtail.study.tune import tune as run_study
 
-        pinned = flags.get("head") if settings.head is not None else flags.get("method")
         found = run_study(
             settings,
-            out=folder,
+            out=out,
             minutes=minutes,
-            pinned=pinned if isinstance(pinned, str) and pinned != "fine_tune" else None,
+            named=flags,
             choices=search,
             trials=trials,
             storage=storage,

@@ -82,15 +82,15 @@ def open_storage(url: str) -> RDBStorage:
                 )
         except (SQLAlchemyError, StorageInternalError) as error:
             # Two processes that make the tables at once: the later one finds them half made.
-            raced = "already exists" in str(error) or isinstance(error.__cause__ or error, IntegrityError)
-            if attempt == 9 or not raced:
+            raced = "already exists" in str(error) or "no such table" in str(error)
+            if attempt == 9 or not (raced or IntegrityError in (type(error), type(error.__cause__))):
                 raise gone(url, error) from error
             time.sleep(0.2 * (attempt + 1))
         except ImportError as error:
             raise UsageError(
                 f"--storage {url} needs a driver that is not installed: {error}",
                 "Optuna reaches databases through SQLAlchemy",
-                "install the driver, such as psycopg2-binary for PostgreSQL, or leave --storage out",
+                "pip install 'psycopg[binary]' for postgresql://, PyMySQL for mysql+pymysql://, or leave --storage out",
             ) from error
         except RuntimeError as error:
             raise DataError(

@@ -11,6 +11,7 @@ import hashlib
 import shlex
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from lightning_fabric import Fabric
 from optuna.exceptions import StorageInternalError, TrialPruned
 from optuna.pruners import MedianPruner
 from optuna.samplers import TPESampler
+from optuna.storages import RDBStorage, fail_stale_trials
 from optuna.study import Study
 from optuna.trial import FixedTrial, FrozenTrial, Trial, TrialState
 from sqlalchemy.exc import SQLAlchemyError
@@ -26,6 +28,7 @@ from longtail._errors import MemoryFullError, UsageError, counted
 from longtail._files import make_folder
 from longtail.data import LongTailData
 from longtail.data.open_dataset import hold_out_validation
+from longtail.study.heartbeat import heartbeat
 from longtail.study.open_storage import (
     NAME,
     Identity,
@@ -68,6 +71,8 @@ _HELD_OUT = 0.2
 _OVERHEAD, _SLOWER = 15.0, 1.3
 # Trials before which nothing is pruned.
 _STARTUP = 4
+# For a study whose time is not given.
+_MINUTES = 10.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,10 @@ class Tuned:
     run: Run | None
     trials: int
 
+    def __repr__(self) -> str:
+        best = f"trial {self.best.number} of {self.trials}, {self.best.value:.1%} balanced accuracy on {self.judge}"
+        return f"<Tuned {self.path}: {best}>"
+
 
 class _TimeIsUpError(Exception):
     """The search is over, in the middle of a trial."""
@@ -96,9 +105,9 @@ class _TimeIsUpError(Exception):
 def tune(
     config: RunConfig,
     *,
-    out: Path,
-    minutes: float,
-    pinned: str | None = None,
+    out: Path | None = None,
+    minutes: float | None = None,
+    named: Mapping[str, object] | None = None,
     choices: tuple[str, ...] = (),
     trials: int | None = None,
     storage: str | None = None,
@@ -110,9 +119,9 @@ def tune(
 
     Args:
         config: the settings that are not searched; what is open is planned.
-        out: the folder of the study.
-        minutes: for all of it.
-        pinned: the head or method that the user named; None searches several.
+        out: the folder of the study; `runs/NAME-study` if None.
+        minutes: for all of it; ten if None.
+        named: settings that the user named: a head or method among them is not searched.
         choices: names of heads or methods to search; the usual ones if empty.
         trials: at most so many in this process; None for as many as the time allows.
         storage: the URL of a database; SQLite in `out` if None.
@@ -121,6 +130,12 @@ def tune(
         started: when the time began, by the monotonic clock; now if None.
     """
     begun = time.monotonic() if started is None else started
+    if trials is not None and trials < 1:
+        raise UsageError(f"trials must be at least 1, got {trials}")
+    out = out or Path("runs") / f"{Path(config.data.partition(':')[0].rstrip('/')).stem or 'run'}-study"
+    minutes = minutes or _MINUTES
+    pinned = (named or {}).get("head" if config.head is not None else "method")
+    pinned = pinned if isinstance(pinned, str) and pinned != "fine_tune" else None
     say = (callback := callback or Callback()).say
     url = storage or f"sqlite:///{out / NAME}"
     if storage is None and (out / TRIALS).exists() and not (out / NAME).exists():
@@ -140,7 +155,7 @@ def tune(
         study, identity = found
         check_identity(identity, data=config.data, digest=digest, url=url)
         space = SearchSpace(build_config(identity.base), tuple(identity.choices), identity.tunes)
-        search = _Search(study, space, data, fabric, out, url, callback, begun=begun, seconds=60 * minutes)
+        search = _Search(connection, study, space, data, fabric, out, url, callback, begun=begun, seconds=60 * minutes)
         done = len(over(study))
         joined = f": going on after {counted(done, 'trial')}" if done else ""
         say(f"study    {out}{joined}, {format_duration(60 * minutes)}, on {search.judge}")
@@ -192,6 +207,7 @@ class _Search:
 
     def __init__(
         self,
+        storage: RDBStorage,
         study: Study,
         space: SearchSpace,
         data: LongTailData,
@@ -203,7 +219,8 @@ class _Search:
         begun: float,
         seconds: float,
     ) -> None:
-        self._study, self._space, self._fabric, self._out, self._url = study, space, fabric, out, url
+        self._storage, self._study, self._space, self._fabric = storage, study, space, fabric
+        self._out, self._url = out, url
         self._callback, self._deadline, self._begun = callback, begun + seconds, begun
         base = space.base
         self._trains = space.tunes or not space.has_heads
@@ -295,13 +312,15 @@ class _Search:
 
     def _one(self) -> None:
         with quiet():
+            fail_stale_trials(self._study)  # those of processes that were killed; they are tried again
             trial = self._study.ask()
             # Of the trial's number, so that a study repeats, and two processes do not suggest the same.
             seed = 7919 * self._space.base.seed + trial.number
             self._study.sampler = TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
             begun = time.monotonic()
             try:
-                value = self._score(trial)
+                with heartbeat(self._storage, self._study, trial):
+                    value = self._score(trial)
             except TrialPruned:
                 self._study.tell(trial, state=TrialState.PRUNED)
             except (DivergedError, MemoryFullError) as error:
@@ -310,6 +329,8 @@ class _Search:
             except BaseException:
                 with contextlib.suppress(SQLAlchemyError, StorageInternalError):
                     self._study.tell(trial, state=TrialState.FAIL)
+                    if trial.params:
+                        self._study.enqueue_trial(trial.params)  # it is tried again when the study goes on
                 raise
             else:
                 self._study.tell(trial, value)

@@ -1,6 +1,7 @@
 """What a study leaves in its folder: `trials.csv`, `best.yaml` and the page that shows what mattered."""
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def write_study(folder: Path, study: Study, config_of: Callable[[FrozenTrial], R
                 _STATES[trial.state],
                 "" if trial.value is None else trial.value,
                 *(trial.params.get(name, "") for name in names),
-                trial.user_attrs.get("error", ""),
+                _error(trial),
             ]
             for trial in trials
         ]
@@ -107,16 +108,24 @@ def _only(trial: FrozenTrial, names: Sequence[str]) -> FrozenTrial:
     )
 
 
-def _by_choice(trials: Sequence[FrozenTrial]) -> list[tuple[str, int, float, float]]:
-    """Of each head or method: trials finished, the median score and the best."""
+def _by_choice(trials: Sequence[FrozenTrial]) -> list[tuple[str, int, int, float | None, float | None]]:
+    """Of each head or method: trials finished, trials tried, the median score and the best."""
     scores: dict[str, list[float]] = {}
+    tried: Counter[str] = Counter()
     for trial in trials:
         name = trial.params.get("head", trial.params.get("method"))
-        if trial.value is not None and trial.state == TrialState.COMPLETE and name is not None:
-            label = f"{name}, fine-tuned" if trial.params.get("fine_tune") else str(name)
-            scores.setdefault(label, []).append(trial.value)
-    rows = [(name, len(values), statistics.median(values), max(values)) for name, values in scores.items()]
-    return sorted(rows, key=lambda row: -row[3])
+        if name is None:
+            continue
+        label = f"{name}, fine-tuned" if trial.params.get("fine_tune") else str(name)
+        tried[label] += 1
+        found = scores.setdefault(label, [])
+        if trial.value is not None and trial.state == TrialState.COMPLETE:
+            found.append(trial.value)
+    rows = [
+        (name, len(values), tried[name], statistics.median(values) if values else None, max(values, default=None))
+        for name, values in scores.items()
+    ]
+    return sorted(rows, key=lambda row: -(row[4] or 0.0))
 
 
 def _record(trial: FrozenTrial) -> StudyTrial:
@@ -128,5 +137,9 @@ def _record(trial: FrozenTrial) -> StudyTrial:
         value=value,
         params=dict(trial.params),
         seconds=trial.duration.total_seconds() if trial.duration else None,
-        error=str(trial.user_attrs.get("error", "")),
+        error=_error(trial),
     )
+
+
+def _error(trial: FrozenTrial) -> str:
+    return str(trial.user_attrs.get("error", "its process was stopped" if trial.state == TrialState.FAIL else ""))

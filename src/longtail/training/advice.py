@@ -6,6 +6,7 @@ from pathlib import Path
 
 from longtail._errors import counted
 from longtail.evaluation import Evaluation
+from longtail.evaluation.report.svg import shorten
 
 Rows = Sequence[Mapping[str, float | None]]
 
@@ -49,8 +50,9 @@ def _longer(path: Path, training: Rows, epochs: int) -> list[str]:
 def _collect(found: Evaluation) -> list[str]:
     poor = [c for c in found.classes if c.train < _FEW and c.recall is not None and c.recall < 0.5]
     poor.sort(key=lambda c: (c.train, c.recall))
-    named = [f"{' '.join(c.name.split())[:40]} has {counted(c.train, 'image')}" for c in poor[:_NAMED]]
+    named = [f"{shorten(c.name, 60)} has {counted(c.train, 'image')}" for c in poor[:_NAMED]]
     if not named:
         return []
-    rest = f", and {len(poor) - _NAMED} more classes have few" if len(poor) > _NAMED else ""
+    others = len(poor) - _NAMED
+    rest = f", and {counted(others, 'more class')} {'has' if others == 1 else 'have'} few" if others > 0 else ""
     return [f"{', '.join(named)}{rest}: collect more"]

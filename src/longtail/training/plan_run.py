@@ -147,7 +147,9 @@ def describe_run(
     how = [] if config.head is None else [f"{config.head['name']} head on frozen features"]
     if config.epochs:
         how.append(f"{config.method['name']} for {counted(config.epochs, 'epoch')}")
-    limit = "as long as it takes" if budget.seconds is None else f"at most {format_duration(budget.seconds)}"
+    limit = "no limit" if budget.seconds is None else f"at most {format_duration(budget.seconds)}"
+    if budget.seconds is None and config.epochs:
+        limit += "; an estimate follows the first steps"
     counts = [count for count in data.class_counts if count]
     return [
         f"data     {data.name}: {len(data.train):,} images of {counted(len(data.classes), 'class')} "

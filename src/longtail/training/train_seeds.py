@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from longtail._errors import UsageError
+from longtail._errors import UsageError, counted
 from longtail._files import make_folder, write_text
 from longtail.evaluation.report import SeedSummary, render_seeds
 from longtail.training.callback import Callback
@@ -35,6 +35,12 @@ class SeedGroup:
     path: Path
     runs: tuple[Run, ...]
     summary: SeedSummary
+
+    def __repr__(self) -> str:
+        found = self.summary.spreads.get("balanced")
+        spread = f" ± {found.deviation:.1%}" if found and found.deviation is not None else ""
+        score = f": balanced {found.mean:.1%}{spread}" if found else ""
+        return f"<SeedGroup {self.path}{score} over {counted(len(self.runs), 'seed')}>"
 
 
 def train_seeds(

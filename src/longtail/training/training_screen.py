@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from longtail._errors import counted
 from longtail._printable import printable
 from longtail.training.callback import Callback
 from longtail.training.duration import format_duration
@@ -19,9 +20,11 @@ _SHORT = {
     "accuracy_few": "few",
 }
 
-# The time is estimated after so many steps or seconds, and told off a terminal, where there is no bar. Without an
-# accelerator a way to be faster is told if it is more than so many minutes.
-_STEPS_TO_JUDGE, _SECONDS_TO_JUDGE, _LONG = 20, 5.0, 30
+# The time is estimated after so many steps or seconds, whichever is first. Without an accelerator a way to be faster is
+# told if it is more than so many minutes.
+_STEPS_TO_JUDGE, _SECONDS_TO_JUDGE, _LONG = 20, 3.0, 30
+# Off a terminal, progress is a line at most this often.
+_SECONDS_BETWEEN_LINES = 10.0
 
 
 class TrainingScreen(Callback):
@@ -50,6 +53,7 @@ class TrainingScreen(Callback):
         self._since = time.monotonic()
         self._accuracies = ""
         self._waiting_for = ""
+        self._began = self._told = self._since
         self._judged = self._stops = False
 
     def say(self, message: str) -> None:
@@ -71,7 +75,7 @@ class TrainingScreen(Callback):
     def progress(self, what: str, done: int, total: int) -> None:
         """Show the bar for something other than steps."""
         if not self._console.is_terminal:
-            self.wait(f"{what} ({total:,})" if total != done else what)
+            self._tell_progress(what, done, total)
             return
         self._spinner.stop()
         if not self._bar.live.is_started:
@@ -80,6 +84,19 @@ class TrainingScreen(Callback):
         if done == total:
             self._bar.stop()
             self.wait("working on the results")
+
+    def _tell_progress(self, what: str, done: int, total: int) -> None:
+        """A line at the start, every ten seconds, and at the end."""
+        now = time.monotonic()
+        if what != self._waiting_for:
+            self._waiting_for, self._began = what, now
+        elif done < total and now - self._told < _SECONDS_BETWEEN_LINES:
+            return
+        self._told = now
+        took = f" in {format_duration(now - self._began)}" if done == total and now - self._began >= 1 else ""
+        self.say(f"{what} {done:,} of {total:,}{took}")
+        if done == total:
+            self._waiting_for = ""
 
     def start(self, *, epochs: int, steps: int, epoch: int) -> None:
         """Show the bar."""
@@ -94,7 +111,7 @@ class TrainingScreen(Callback):
         self._images += images
         self._seen += 1
         late = time.monotonic() - self._since > _SECONDS_TO_JUDGE
-        if not self._judged and (self._seen == _STEPS_TO_JUDGE or (late and self._seen > 1)):
+        if not self._judged and (self._seen == _STEPS_TO_JUDGE or late):
             self._judged = True
             self._estimate(done=epoch * self._steps + batch)
         speed = self._images / max(time.monotonic() - self._since, 1e-9)
@@ -112,11 +129,12 @@ class TrainingScreen(Callback):
         minutes = (self._epochs * self._steps - done) * (time.monotonic() - self._since) / self._seen / 60
         if minutes > _LONG and not torch.accelerator.is_available():
             fewer = max(1, int(self._epochs * _LONG / minutes))
+            faster = f"--epochs {fewer} would take about {_LONG} minutes, and a smaller --model is faster"
             self.say(
-                f"no accelerator: at the speed of the first {self._seen} steps this takes {minutes / 60:.1f} hours; "
-                f"--epochs {fewer} would take about {_LONG} minutes, and a smaller --model is faster"
+                f"no accelerator: at the speed of the first {counted(self._seen, 'step')} this takes "
+                f"{minutes / 60:.1f} hours; {faster}"
             )
-        elif not self._console.is_terminal:
+        else:
             self.say(f"training takes about {format_duration(60 * minutes)}")
 
     def epoch(self, row: Mapping[str, float | None]) -> None:

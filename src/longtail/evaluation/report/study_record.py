@@ -50,7 +50,7 @@ class StudyRecord:
         run: the folder of the best run, beside the page.
         trials: all that are over.
         importances: shares of each value in how scores differ, for groups of trials.
-        choices: head or method, trials, median and best score.
+        choices: head or method, trials finished, tried, median and best score; None where none is finished.
     """
 
     title: str
@@ -60,7 +60,7 @@ class StudyRecord:
     run: str
     trials: Sequence[StudyTrial]
     importances: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    choices: Sequence[tuple[str, int, float, float]] = ()
+    choices: Sequence[tuple[str, int, int, float | None, float | None]] = ()
 
 
 def render_study(record: StudyRecord) -> str:
@@ -86,14 +86,24 @@ def render_study(record: StudyRecord) -> str:
     )
 
 
-def shown(params: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Names and values for people.
+def shown(params: Mapping[str, Any]) -> str:
+    """What a trial chose, for people: the head or method, then its values.
 
     Example:
-        >>> shown({"lr": 0.00123456, "head": "linear"})
-        [('lr', '0.00123'), ('head', 'linear')]
+        >>> shown({"head": "linear", "linear.weight_decay": 0.0312345, "linear.whitens": False, "lr": 0.01})
+        'linear: weight_decay 0.0312, no whitening, lr 0.01'
     """
-    return [(name, f"{value:.3g}" if isinstance(value, float) else str(value)) for name, value in params.items()]
+    choice = next((str(params[name]) for name in ("head", "method") if name in params), "")
+    found = []
+    for name, value in params.items():
+        short = name.removeprefix(f"{choice}.").replace("whitens", "whitening")
+        if name in ("head", "method") or (value is True and name.endswith("whitens")):
+            continue  # told first; the strength of the whitening follows
+        if isinstance(value, bool):
+            found.append(short if value else f"no {short}")
+        else:
+            found.append(f"{short} {value:.3g}" if isinstance(value, float) else f"{short} {value}")
+    return ": ".join(part for part in (choice, ", ".join(found)) if part)
 
 
 def history_chart(trials: Sequence[StudyTrial], *, width: float) -> Markup:
