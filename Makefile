@@ -9,7 +9,7 @@ PYTEST_WORKERS ?= 2
 PYTEST_ARGS    ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check pytest browser format bench dist clean
+.PHONY: help install demo test check pytest browser format pages docs bench dist clean
 
 help:  ## show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,7 +34,17 @@ check: $(STAMP)  ## format and lint (ruff), types (mypy strict), layers (import-
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-pytest: $(STAMP) browser  ## the tests alone; PYTEST_ARGS='-k name' narrows them
+# The snippets for other trainers run in an environment on top of this one: with transformers installed, each import of
+# torchmetrics takes a second longer.
+LOOPS := $(VENV)/loops
+$(LOOPS)/.installed: $(STAMP)
+	$(BIN)/python -m venv $(LOOPS)
+	echo "import site; site.addsitedir('$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')')" \
+	  > $$($(LOOPS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/longtail.pth
+	$(LOOPS)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt accelerate lightning transformers
+	@touch $@
+
+pytest: $(STAMP) $(LOOPS)/.installed browser  ## the tests alone; PYTEST_ARGS='-k name' narrows them
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 browser:  ## Chromium for the tests of the report page, installed where we may
@@ -47,6 +57,16 @@ browser:  ## Chromium for the tests of the report page, installed where we may
 format: $(STAMP)  ## rewrite the code in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+pages: $(STAMP)  ## make the tables and figures of all pages anew, from the records
+	$(BIN)/python -m benchmarks.studies.folders.table
+	$(BIN)/python -m benchmarks.studies.folders.front_page
+	$(BIN)/python -m benchmarks.studies.methods_learn.table
+	$(BIN)/python -m benchmarks.studies.compound_bn.evidence
+	$(BIN)/python -m benchmarks.figures
+
+docs: $(STAMP)  ## build the documentation site, strictly: build/site/index.html
+	$(BIN)/python -m tools.build_site
 
 bench: $(STAMP)  ## measure speed and memory; appends to benchmarks/speed/results.jsonl
 	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.speed.norm_layer

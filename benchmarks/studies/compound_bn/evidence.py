@@ -1,4 +1,4 @@
-"""The tables of docs/evidence.md, from the records of this study.
+"""The tables of docs/evidence-tables.md, from the records of this study.
 
     python -m benchmarks.studies.compound_bn.evidence            # rewrite the tables between the marks
     python -m benchmarks.studies.compound_bn.evidence --check    # say whether they are up to date, and touch nothing
@@ -34,7 +34,7 @@ from benchmarks.record import ROOT
 from benchmarks.studies.compound_bn.ladder import Runs, Setting, read_runs
 
 ADJUSTED, USED = (Path(__file__).parent / f"{name}.jsonl" for name in ("adjusted", "mixture_use"))
-PAGE = ROOT / "docs" / "evidence.md"
+PAGE = ROOT / "docs" / "evidence-tables.md"
 TITLES = {
     "baseline": "Baseline (BN)",
     "sbn": "+SBN",
@@ -263,7 +263,9 @@ def main() -> None:
     old = PAGE.read_text()
     new = fill(old, runs, read_runs(ADJUSTED), read_runs(USED))
     if arguments.check:
-        sys.exit(0 if new == old else f"docs/evidence.md is not made of these records; run python -m {__spec__.name}")
+        sys.exit(
+            0 if new == old else f"docs/evidence-tables.md is not made of these records; run python -m {__spec__.name}"
+        )
     PAGE.write_text(new)
 
 

@@ -1,0 +1,1 @@
+"""What the repository needs to build what it publishes."""
