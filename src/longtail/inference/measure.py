@@ -18,9 +18,10 @@ from longtail.data.inventory import FileList, Inventory
 from longtail.data.open_dataset import take_inventory
 from longtail.data.splits import SPLITS, SplitName
 from longtail.evaluation import Decision, Evaluation, Promise, evaluate, measure_promise
+from longtail.training.room_in_memory import refuse_many_scores
 from longtail.training.run_config import RunConfig, build_config
 from longtail.training.run_folder.data_record import broken_record
-from longtail.training.run_folder.read import FinishedRun, open_run
+from longtail.training.run_folder.read import FinishedRun, model_folder, open_run, read_description
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def measure(
 
 
 def _logits(run: Path, images: ImageDataset, progress: Callable[[int, int], None] | None) -> NDArray[np.float32]:
+    refuse_many_scores(len(images), len(read_description(model_folder(run))["classes"]))
     from longtail.inference.classifier import load  # imported here: saved logits are measured without torch
 
     return load(run, as_trained=True).logits(images, progress=progress)

@@ -22,6 +22,7 @@ from longtail.models.packaged_weights import MODEL as PACKAGED
 from longtail.models.pretrained_weights import PretrainedWeights, find_weights
 from longtail.training.build_method import build_method, find_method
 from longtail.training.check_method import check_method
+from longtail.training.room_in_memory import refuse_large_batch, refuse_many_scores
 from longtail.training.run_config import Precision, RunConfig
 from longtail.training.run_folder.model import load_model
 from longtail.training.run_folder.read import model_folder
@@ -64,6 +65,8 @@ def build_run(config: RunConfig, data: LongTailData | None = None, *, device: to
     config = name_network(config, data)
     weights = weights_for(config)
     preprocessing = preprocessing_for(config, data, weights)
+    if config.epochs != 0:
+        refuse_large_batch(batch_size_for(config, data.train), data.in_channels, preprocessing.size)
     if data.mirrored and not preprocessing.flip:
         data = _without_flips(data, chosen=config.flip is None)
     method = build_method(
@@ -85,7 +88,7 @@ def open_data(config: RunConfig) -> LongTailData:
     A head is cross-validated, so that nothing is held out for it; what judges fine-tuning is held out later.
     """
     fraction = 0.0 if config.head is not None else config.val_fraction
-    return open_dataset(
+    data = open_dataset(
         config.data,
         config.root,
         config.seed,
@@ -96,6 +99,8 @@ def open_data(config: RunConfig) -> LongTailData:
         ignore_unknown=config.ignore_unknown,
         check=True,
     )
+    refuse_many_scores(max(len(data.val), len(data.test)), len(data.classes))
+    return data
 
 
 def name_network(config: RunConfig, data: LongTailData) -> RunConfig:

@@ -24,6 +24,9 @@ _OTHER_VARIABLES = {"LONGTAIL_CACHE", "LONGTAIL_DATA", "LONGTAIL_KERNELS"}
 # What the parser raises for texts that are no YAML; for one nested too deep, Python's own error.
 _NO_YAML = (yaml.YAMLError, ValueError, OverflowError, RecursionError, TypeError, LookupError, AttributeError)
 
+# Of a file or a value of settings.
+_MOST_VALUES = 10_000
+
 # What a resumed run may change: where and how fast it runs, and whose weights it keeps; the learning rate, with which a
 # run that diverged goes on from its last sound checkpoint; and the epochs, see `extend_run`.
 FREE_ON_RESUME = frozenset(
@@ -132,7 +135,7 @@ def read_environment(variables: Mapping[str, str]) -> Settings:
 def parse_value(text: str, where: str) -> Any:
     """A value in YAML, with 5e-4 read as a number."""
     try:
-        value = yaml.safe_load(text)
+        value = _few(yaml.safe_load(text))
     except _NO_YAML as error:
         raise UsageError(f"the value of {where} must be YAML, got {_short(text)!r}") from error
     try:
@@ -223,6 +226,21 @@ def _override(flags: Mapping[str, Any], overrides: Iterable[str]) -> Settings:
     return given
 
 
+def _few(value: Any) -> Any:
+    """The same value, with everything that its aliases stand for; a few lines of YAML can stand for billions."""
+    waiting, seen = [value], 0
+    while waiting:
+        part = waiting.pop()
+        seen += 1
+        if seen > _MOST_VALUES:
+            raise ValueError(f"it stands for more than {_MOST_VALUES:,} values")
+        if isinstance(part, Mapping):
+            waiting += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple | set):
+            waiting += part
+    return value
+
+
 def _as_method(value: Any) -> Settings:
     if value is not None and not isinstance(value, str | Mapping):
         raise UsageError(f"method and head must be a name or a group of settings, got {_short(repr(value))}")
@@ -242,7 +260,7 @@ def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Settings:
 
 def _read_yaml(file: Path) -> Settings:
     try:
-        settings = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
+        settings = _few(yaml.safe_load(file.read_text(encoding="utf-8"))) or {}
     except OSError as error:
         beside = [other.name for other in file.parent.iterdir()] if file.parent.is_dir() else []
         near = difflib.get_close_matches(file.name, beside, n=1)

@@ -1,4 +1,5 @@
 import io
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -84,3 +85,21 @@ def test_a_member_of_an_absurd_size_is_refused_and_does_not_loop(tmp_path: Path,
     (tmp_path / "a.deb").write_bytes(b"!<arch>\n" + header.encode("ascii") * 2)
     with pytest.raises(SourceError, match="a member has the size"):
         extract_deb(tmp_path / "a.deb", tmp_path / "out")
+
+
+def test_a_member_that_is_larger_than_its_package_is_not_read(tmp_path: Path) -> None:
+    header = f"{'data.tar.xz':<16}{'0':<12}{'0':<6}{'0':<6}{'644':<8}{9_999_999_999:<10}`\n"
+    (tmp_path / "a.deb").write_bytes(b"!<arch>\n" + header.encode("ascii"))
+    with pytest.raises(SourceError, match=r"data\.tar\.xz has 9,999,999,999 bytes"):
+        extract_deb(tmp_path / "a.deb", tmp_path / "out")
+
+
+def test_an_archive_that_is_larger_than_the_disk_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    member = tarfile.TarInfo("zeros")
+    member.size = 2 * shutil.disk_usage(tmp_path).free // 512 * 512
+    with (tmp_path / "a.tar").open("wb") as file:
+        file.write(member.tobuf())
+        file.truncate(512 + member.size + 1024)  # a hole, which takes no room
+    with pytest.raises(DataError, match="MB of free space, but"):
+        extract_tar(tmp_path / "a.tar", tmp_path / "out")
+    assert everything(tmp_path / "out") == set()

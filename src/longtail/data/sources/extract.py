@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from longtail._errors import DataError
-from longtail.data.sources import SourceError, disk_error
+from longtail.data.sources import SourceError, disk_error, refuse_full_disk
 
 
 def extract_tar(archive: Path | IO[bytes], folder: Path) -> None:
@@ -22,6 +22,7 @@ def extract_tar(archive: Path | IO[bytes], folder: Path) -> None:
             members = [member for member in tar if member.isfile()]
             for member in members:
                 _refuse_escape(member.name, archive)
+            refuse_full_disk(folder, sum(member.size for member in members))
             for member in members:
                 target = folder / member.name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -42,6 +43,8 @@ def extract_deb(package: Path, folder: Path) -> None:
     with package.open("rb") as file:
         for name, size in _ar_members(file):
             if name.startswith("data.tar"):
+                if size > package.stat().st_size:
+                    raise SourceError(f"{package.name} is not a complete archive: {name} has {size:,} bytes")
                 extract_tar(io.BytesIO(file.read(size)), folder)
                 return
     raise SourceError(f"{package.name} is not a Debian package")
