@@ -25,7 +25,7 @@ def prose(text: str) -> str:
 
 def paragraphs(text: str) -> list[str]:
     """Paragraphs and items of lists, without tables, headings and HTML."""
-    found, lines = [], []
+    found, lines = list[str](), list[str]()
     for line in [*(line.strip() for line in prose(text).splitlines()), ""]:
         starts = bool(re.match(r"([-*]|\d+\.) ", line))
         if not line or starts or line.startswith(("|", "#", "<")):

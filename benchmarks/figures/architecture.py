@@ -2,7 +2,7 @@
 
 from benchmarks.figures.canvas import WIDTH, Canvas
 
-BATCH = [
+BATCH: list[tuple[str, ...]] = [
     ("your folder, a CSV, a name",),
     ("data", "check, splits, class list"),
     ("loader", "f(seed, epoch, number)"),
@@ -13,7 +13,7 @@ BATCH = [
     ("evaluation", "intervals, decision"),
     ("run folder", "model, predictions, report"),
 ]
-TENSOR = [
+TENSOR: list[tuple[str, ...]] = [
     ("image", "uint8, (3, H, W)"),
     ("preprocessing", "resize, crop, augment"),
     ("backbone", "timm or a CIFAR ResNet"),
