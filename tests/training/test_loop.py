@@ -22,6 +22,7 @@ from longtail.training.stop_request import DivergedError, StoppedError
 from tests.support.tiny_runs import Interrupt, config, fail
 
 FILES = {
+    "SHA256SUMS",
     "config.yaml",
     "env.json",
     "split.csv",
