@@ -236,3 +236,9 @@ def test_a_corrupt_image_in_a_folder_is_left_out_and_told(
     )
     assert "unreadable and left out: 1 of 43 images" in capsys.readouterr().err
     assert "broken.png" not in (tmp_path / "runs" / "pets-1" / "split.csv").read_text()
+
+
+def test_mistakes_are_answered_the_same_where_pydantic_is_imported(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pydantic")
+    assert run(["train", "digits-lt", "--epochs", "1.5"]) == 2
+    assert "longtail: epochs must be an integer" in capsys.readouterr().err

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from longtail.training import Run
 
 
+# What numbers are called in the help. The types themselves would be checked by pydantic in a program that imports it,
+# and its errors are not ours.
+_SHOWN: dict[Any, Any] = {int: type("int", (), {}), float: type("float", (), {})}
 # Flags that the user may also refuse, where the data decides otherwise.
 _BOTH_WAYS = {"flip"}
 
@@ -35,7 +38,7 @@ def annotate_flag(name: str, hint: Any) -> Any:
     converter = _read_number if {int, float} & set(kinds) else None
     negative = f"--no-{name}" if name in _BOTH_WAYS else ""
     shown = Parameter(negative=negative, converter=converter, show_choices=converter is None)
-    return Annotated[reduce(or_, kinds), shown]
+    return Annotated[reduce(or_, [_SHOWN.get(kind, kind) for kind in kinds]), shown]
 
 
 @with_flags(annotate_flag)
