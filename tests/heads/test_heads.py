@@ -133,3 +133,11 @@ def test_no_row_is_longer_than_the_radius(radius: float) -> None:
 def test_settings_out_of_range_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LinearHead(COUNTS, **settings)  # type: ignore[arg-type] # each has its own type
+
+
+def test_frequent_classes_are_not_given_to_a_class_that_is_very_rare() -> None:
+    generator = torch.Generator().manual_seed(0)
+    target = torch.tensor([0] * 300 + [1] * 5)
+    features = torch.randn(305, 8, generator=generator) + 2.0 * target[:, None]
+    found = LinearHead([300, 5]).fit(features, target)(features).argmax(1)
+    assert float((found[:300] == 0).float().mean()) > 0.95

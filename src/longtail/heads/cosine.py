@@ -1,6 +1,6 @@
 """A cosine classifier that starts from the class means and is trained by logit adjustment.
 
-    z_c = s cos(h, w_c),    L = CE(z + τ log π, y)
+    z_c = s cos(h, w_c),    L = logit_adjustment_loss(z, y), of strength τ and label smoothing ε
 
 The norms of features and weights play no part. Reference: Shi et al., "Long-Tail Learning with Foundation Model: Heavy
 Fine-tuning Hurts" (LIFT), ICML 2024, which takes s = 25 and starts from class means of text or images.
@@ -9,12 +9,12 @@ Fine-tuning Hurts" (LIFT), ICML 2024, which takes s = 25 and starts from class m
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.heads._solve import fit_layer
 from longtail.heads.base import HEADS, Head
 from longtail.heads.class_means import class_means
+from longtail.losses import logit_adjustment_loss
 from longtail.nn.cosine_classifier import CosineClassifier
 
 
@@ -54,11 +54,16 @@ class CosineHead(Head):
         layer = self.blank(features.shape[1])
         with torch.no_grad():
             layer.get_parameter("weight").copy_(class_means(features, target, len(self.class_counts)))
-        shift = self.strength * torch.tensor(self.class_counts.priors).log()
         return fit_layer(
             layer,
             features,
-            lambda logits: F.cross_entropy(logits + shift, target, label_smoothing=self.label_smoothing),
+            lambda logits: logit_adjustment_loss(
+                logits,
+                target,
+                class_counts=self.class_counts,
+                strength=self.strength,
+                label_smoothing=self.label_smoothing,
+            ),
             weight_decay=0.0,
             iterations=self.iterations,
         )

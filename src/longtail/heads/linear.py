@@ -2,11 +2,10 @@
 
     min over W, b:  mean_i L(W h_i + b, y_i) + λ/2 ‖W‖²
 
-    L(z, y) = −Σ_k q_k log softmax(z + τ log π)_k,    q = (1 − ε) onehot(y) + ε / K
-
-with features h, class priors π, strength τ, smoothing ε and weight decay λ. Predictions take the plain z. Smoothing
-holds back the logits of classes with few images, which a linear layer with thousands of features separates perfectly.
-With `whitening`, h is whitened by the scatter within the classes first, and the map folded into W.
+with features h and weight decay λ. L is `logit_adjustment_loss` with strength τ and label smoothing ε, or another loss.
+Predictions take the plain logits. Smoothing holds back the logits of classes with few images, which a linear layer with
+thousands of features separates perfectly. With `whitening`, h is whitened by the scatter within the classes first, and
+the map folded into W.
 
 References: Menon et al., ICLR 2021 (logit adjustment); Szegedy et al., CVPR 2016 (label smoothing).
 """
@@ -14,14 +13,12 @@ References: Menon et al., ICLR 2021 (logit adjustment); Szegedy et al., CVPR 201
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from longtail.heads._solve import fit_layer, zero_linear
 from longtail.heads.base import HEADS, Head
 from longtail.heads.whiten_within_classes import whiten_within_classes
-from longtail.losses import LOSSES
+from longtail.losses import LOSSES, logit_adjustment_loss
 
 
 @HEADS.register("linear")
@@ -88,5 +85,10 @@ class LinearHead(Head):
         if self.loss is not None:
             criterion = LOSSES[self.loss](list(self.class_counts), **(self.loss_settings or {}))
             return lambda logits: criterion(logits, target)
-        shift = self.strength * torch.tensor(self.class_counts.priors).log()
-        return lambda logits: F.cross_entropy(logits + shift, target, label_smoothing=self.label_smoothing)
+        return lambda logits: logit_adjustment_loss(
+            logits,
+            target,
+            class_counts=self.class_counts,
+            strength=self.strength,
+            label_smoothing=self.label_smoothing,
+        )

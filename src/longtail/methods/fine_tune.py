@@ -1,8 +1,8 @@
 """Fine-tuning of a pretrained network, gently: the default after a head was fitted on frozen features.
 
-    L = CE_ε(z + τ log π, y),    lr of layer group l of L = lr · d^{L − l}
+    L = logit_adjustment_loss_ε(z, y),    lr of layer group l of L = lr · d^{L − l}
 
-with logits z, class priors π, strength τ, label smoothing ε, and a learning rate that falls by d with each group from
+with logits z, strength τ, label smoothing ε, and a learning rate that falls by d with each group from
 the classifier to the stem. The statistics of batch norms stay those of the pretrained network ("frozen"), or follow the
 new images ("shifted"): with small batches and few images, batch statistics destroy more than they adapt.
 
@@ -12,12 +12,11 @@ References: Menon et al., ICLR 2021 (logit adjustment); Howard and Ruder, ACL 20
 from collections.abc import Sequence
 from typing import Any, Literal, Self
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from longtail.data.views import Batch
+from longtail.losses import logit_adjustment_loss
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
 from longtail.models.layer_groups import layer_groups
 
@@ -42,8 +41,6 @@ class FineTune(Method):
         >>> [group["lr_scale"] for group in method.parameter_groups()][-2:]
         [0.75, 1.0]
     """
-
-    log_priors: Tensor
 
     def __init__(
         self,
@@ -71,15 +68,19 @@ class FineTune(Method):
             norms,
         )
         self.view, self.sampler = view, sampler
-        self.register_buffer("log_priors", torch.tensor(self.class_counts.priors).log(), persistent=False)
 
     def forward(self, *batches: Batch) -> MethodOutput:
         """The loss of one batch."""
         (batch,) = batches
         (images,) = self.views_of(batch)
         logits = self.model(images)
-        shifted = logits + self.strength * self.log_priors
-        loss = F.cross_entropy(shifted, batch.target, label_smoothing=self.label_smoothing)
+        loss = logit_adjustment_loss(
+            logits,
+            batch.target,
+            class_counts=self.class_counts,
+            strength=self.strength,
+            label_smoothing=self.label_smoothing,
+        )
         return sum_parts(logits, {"classification": loss})
 
     def train(self, mode: bool = True) -> Self:
