@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from longtail.inference.classifier import Classifier
 
 TOLERANCE = 1e-4
+# Float32 sums in another order differ in proportion to their size; networks with logits of 80 differ by 4e-6 of them.
+RELATIVE_TOLERANCE = 2e-5
 BATCH_SIZES = (1, 3, 8)
 # Protocol buffers end at 2 GB: the weights of larger models go into a separate file.
 _LARGEST = 1_800_000_000
@@ -72,7 +74,8 @@ def export_onnx(classifier: "Classifier", out: Path) -> Exported:
     """Write the model to `out` if onnxruntime agrees with torch.
 
     Raises:
-        ExportError: a logit differs by more than 1e-4; nothing is written then.
+        ExportError: a logit differs by more than 1e-4, and by more than 2e-5 of the largest one; nothing is written
+            then.
         DataError: `out` cannot be written.
     """
     model = copy.deepcopy(classifier.model).cpu().eval()
@@ -88,10 +91,12 @@ def export_onnx(classifier: "Classifier", out: Path) -> Exported:
         raise _cannot_write(out, error) from error
     try:
         _write(folded, inputs[1], metadata(classifier), draft / out.name)
-        difference = max(_difference(model, draft / out.name, images) for images in inputs)
-        if not difference <= TOLERANCE:
+        found = [_difference(model, draft / out.name, images) for images in inputs]
+        difference = max(apart for apart, _ in found)
+        allowed = max(TOLERANCE, RELATIVE_TOLERANCE * max(largest for _, largest in found))
+        if not difference <= allowed:
             raise ExportError(
-                f"a logit of the exported model differs from torch's by {difference:.2g}, more than {TOLERANCE:g}",
+                f"a logit of the exported model differs from torch's by {difference:.2g}, more than {allowed:.2g}",
                 "its accuracy would not be the one that was measured",
                 "please report this with the model's name and the versions of onnx, onnxruntime and torch",
                 code="export-differs",
@@ -163,7 +168,8 @@ def _write(model: nn.Module, example: torch.Tensor, properties: dict[str, str], 
     program.save(file, external_data=weight > _LARGEST)
 
 
-def _difference(model: nn.Module, file: Path, images: torch.Tensor) -> float:
+def _difference(model: nn.Module, file: Path, images: torch.Tensor) -> tuple[float, float]:
+    """The largest difference between logits, and the largest logit."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
@@ -176,7 +182,7 @@ def _difference(model: nn.Module, file: Path, images: torch.Tensor) -> float:
             f"the exported model gives logits of shape {tuple(found.shape)}, torch's {tuple(expected.shape)}",
             code="export-failed",
         )
-    return float((torch.from_numpy(found) - expected).abs().max())
+    return float((torch.from_numpy(found) - expected).abs().max()), float(expected.abs().max())
 
 
 def _images(number: int, channels: int, size: int) -> torch.Tensor:
