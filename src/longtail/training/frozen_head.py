@@ -40,6 +40,8 @@ Progress = Callable[[str, int, int], None]
 SIZES = (32, 64, 96, 128, 160, 192, 224)
 # Up to this side, a smaller size may be better: it is tried.
 SMALL = 96
+# Images are enlarged at most so many times: a digit of 8 px has nothing to show at 224.
+_ENLARGED = 7
 # Shares of the time: for embedding at the chosen size, and for the cross-validation.
 EMBED_SHARE, _CHOOSE_SHARE = 0.7, 0.2
 # Cross-validation looks at no more images than this, the same number of each large class.
@@ -66,15 +68,17 @@ class FrozenHead:
     features: Tensor
 
 
-def affordable_size(seconds_an_image: Callable[[int], float], images: int, *, seconds: float) -> int:
+def affordable_size(seconds_an_image: Callable[[int], float], images: int, *, side: int, seconds: float) -> int:
     """The largest size at which all images are embedded in a share of the time; the smallest if none is.
 
     Args:
         seconds_an_image: of a size, measured.
         images: to be embedded, each once.
+        side: of a typical image.
         seconds: of the whole run.
     """
-    fitting = [size for size in SIZES if images * seconds_an_image(size) <= EMBED_SHARE * seconds]
+    useful = [size for size in SIZES if size <= _ENLARGED * side]
+    fitting = [size for size in useful if images * seconds_an_image(size) <= EMBED_SHARE * seconds]
     return max(fitting, default=SIZES[0])
 
 

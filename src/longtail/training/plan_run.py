@@ -195,7 +195,7 @@ def _plan_head(
     net = _probe(config, data)
     cost = time_embedding(net, data.train, preprocessing_for(config, data, weights), device)
     images = len(data.train) + len(data.val) + len(data.test)
-    size = config.image_size or affordable_size(cost, images, seconds=budget.left * _PLANNED)
+    size = config.image_size or affordable_size(cost, images, side=side, seconds=budget.left * _PLANNED)
     if images * cost(size) > budget.left:
         callback.say(
             f"{format_duration(budget.seconds)} is too short for {counted(images, 'image')}: at {size} px, "
@@ -257,7 +257,7 @@ def larger_size(config: RunConfig, data: LongTailData, budget: Budget, *, device
         _probe(config, data), data.train, preprocessing_for(config, data, weights_for(config)), device
     )
     images = len(data.train) + len(data.val) + len(data.test)
-    larger = affordable_size(cost, images, seconds=budget.left * _PLANNED)
+    larger = affordable_size(cost, images, side=side, seconds=budget.left * _PLANNED)
     return larger if larger > size else None
 
 
