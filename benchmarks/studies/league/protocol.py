@@ -1,7 +1,7 @@
-"""What all runs of the league share, and what tells its arms apart. Settled before the first run.
+"""What all runs of a track of the league share, and what tells its arms apart. Settled before the first run.
 
-Compute is counted in passes. `erm` has `EPOCHS` epochs, and a method whose step costs k of its steps has 1/k of them,
-so that every run takes about the core-minutes of `erm`, on whatever machine and beside whatever other work.
+Compute is counted in passes. `erm` has the epochs of its track, and a method whose step costs k of its steps has 1/k of
+them, so that every run takes about the core-minutes of `erm`, on whatever machine and beside whatever other work.
 
 An arm has `TRIALS` trials on held-out training images, of half the length, with one seed: four pairs of learning rate
 and weight decay, and then two other values of its main knob at the best pair. An arm without a knob tries two more
@@ -13,14 +13,35 @@ from typing import Any, NamedTuple
 from longtail.methods import METHODS
 from longtail.training.recipes import find_recipe
 
-SETS = {"cifar100-lt": "cifar100-lt-16px", "cifar10-lt": "cifar10-lt-16px"}
-IMBALANCE = 100
-NETWORK = "resnet20"
-EPOCHS, TRIAL_EPOCHS = 40, 20
+Pair = tuple[float, float]
+
+
+class Track(NamedTuple):
+    """What all runs of a track share.
+
+    Attributes:
+        arms: those that take part.
+        sets: names of the sets, with what is trained on, and what stands there for the trials.
+        model: the settings of the network.
+        image_size: None for that of the images.
+        epochs: of `erm`; a trial has half of them.
+        batch_size: None for that of the recipes.
+        pairs: of learning rate and weight decay, which every arm tries.
+        more_pairs: that an arm without a knob tries as well.
+    """
+
+    arms: tuple[str, ...]
+    sets: dict[str, tuple[str, str]]
+    model: dict[str, Any]
+    image_size: int | None
+    epochs: int
+    batch_size: int | None
+    pairs: tuple[Pair, ...]
+    more_pairs: tuple[Pair, ...]
+
+
 SEEDS, TRIAL_SEED = (100, 101, 102), 0
-PAIRS = ((0.05, 5e-4), (0.15, 5e-4), (0.05, 2e-3), (0.15, 2e-3))
-MORE_PAIRS = ((0.1, 1e-3), (0.3, 1e-3))
-TRIALS = len(PAIRS) + len(MORE_PAIRS)
+TRIALS = 6
 STRENGTHS = tuple(number / 4 for number in range(9))
 
 
@@ -75,7 +96,45 @@ ARMS: dict[str, Arm] = {
     "mixup": Arm("mixup", "mixing_settings.alpha", (0.2, 0.5)),
     "remix": Arm("remix", "mixing_settings.alpha", (0.2, 0.5)),
     "focal": Arm("focal", "loss_settings.gamma", (0.5, 2.0)),
+    "fine_tune": Arm("fine_tune", "layer_decay", (0.5, 1.0)),
     "class_balanced": Arm("class_balanced", "loss_settings.beta", (0.99, 0.999)),
+}
+
+
+TRACKS = {
+    "scratch": Track(
+        arms=tuple(name for name in ARMS if name != "fine_tune"),
+        sets={name: (f"{name}-16px:100", f"{name}-16px-val:100") for name in ("cifar100-lt", "cifar10-lt")},
+        model={"name": "resnet20", "pretrained": False},
+        image_size=None,
+        epochs=40,
+        batch_size=None,
+        pairs=((0.05, 5e-4), (0.15, 5e-4), (0.05, 2e-3), (0.15, 2e-3)),
+        more_pairs=((0.1, 1e-3), (0.3, 1e-3)),
+    ),
+    # Folders of benchmarks.studies.folders, and lists of their images.
+    "pretrained": Track(
+        arms=(
+            "balanced_softmax",
+            "cross_entropy",
+            "fine_tune",
+            "compound_bn",
+            "cbn",
+            "logit_adjustment",
+            "experts",
+            "ldam_drw",
+            "crt",
+            "mode_norm",
+            "nbn",
+        ),
+        sets={name: (name, f"{name}-held-out.csv") for name in ("plants", "groceries", "cifar100-lt")},
+        model={"name": "tf_efficientnet_lite0"},
+        image_size=64,
+        epochs=6,
+        batch_size=32,
+        pairs=((0.003, 5e-4), (0.01, 5e-4), (0.03, 5e-4), (0.1, 5e-4)),
+        more_pairs=((0.01, 2e-3), (0.03, 2e-3)),
+    ),
 }
 
 
@@ -87,17 +146,18 @@ class Choice(NamedTuple):
     value: Any = None
 
 
-def next_choices(arm: Arm, tried: dict[Choice, float]) -> list[Choice]:
+def next_choices(track: Track, arm: Arm, tried: dict[Choice, float]) -> list[Choice]:
     """The trials that are still to do, as far as they are known: the knob follows the best pair.
 
     Example:
-        >>> [choice.lr for choice in next_choices(ARMS["tau_norm"], {})]
+        >>> track = TRACKS["scratch"]
+        >>> [choice.lr for choice in next_choices(track, ARMS["tau_norm"], {})]
         [0.05, 0.15, 0.05, 0.15]
-        >>> scores = {Choice(*pair): lr for lr, pair in enumerate(PAIRS)}
-        >>> next_choices(ARMS["tau_norm"], scores)
+        >>> scores = {Choice(*pair): lr for lr, pair in enumerate(track.pairs)}
+        >>> next_choices(track, ARMS["tau_norm"], scores)
         [Choice(lr=0.15, weight_decay=0.002, value=0.5), Choice(lr=0.15, weight_decay=0.002, value=1.5)]
     """
-    pairs = [*PAIRS, *(MORE_PAIRS if arm.knob is None else ())]
+    pairs = [*track.pairs, *(track.more_pairs if arm.knob is None else ())]
     waiting = [Choice(*pair) for pair in pairs if Choice(*pair) not in tried]
     if waiting or arm.knob is None:
         return waiting
@@ -116,15 +176,15 @@ def epochs_for(arm: Arm, epochs: int) -> int:
     return round(epochs / (arm.passes or METHODS[recipe["method"]["name"]].passes))
 
 
-def settings_of(arm: Arm, name: str, choice: Choice, *, held_out: bool, epochs: int, seed: int) -> dict[str, Any]:
+def settings_of(track: Track, arm: Arm, name: str, choice: Choice, *, held_out: bool, seed: int) -> dict[str, Any]:
     """The settings of a run on the set `name`.
 
     Args:
+        track: of `TRACKS`.
         arm: of `ARMS`.
-        name: of `SETS`.
+        name: of the sets of the track.
         choice: of the trials.
-        held_out: whether held-out training images stand in the place of the test.
-        epochs: of `erm`.
+        held_out: whether it is a trial: held-out training images stand in the place of the test.
         seed: of the run.
     """
     recipe = find_recipe(name, arm.recipe)
@@ -133,15 +193,17 @@ def settings_of(arm: Arm, name: str, choice: Choice, *, held_out: bool, epochs: 
         place, _, field = arm.knob.rpartition(".")
         change = {field: list(choice.value) if isinstance(choice.value, tuple) else choice.value}
         method = method | ({place: method.get(place, {}) | change} if place else change)
-    own = epochs_for(arm, epochs)
+    epochs = epochs_for(arm, track.epochs // 2 if held_out else track.epochs)
     return {
-        "data": f"{SETS[name]}{'-val' if held_out else ''}:{IMBALANCE}",
-        "model": {"name": NETWORK, "pretrained": False},
+        "data": track.sets[name][held_out],
+        "model": track.model,
         "method": method,
-        "epochs": own,
-        "eval_every": own,
-        "batch_size": recipe["batch_size"],
-        "optim": {"lr": choice.lr, "weight_decay": choice.weight_decay, "warmup_epochs": max(1, own // 20)},
+        "image_size": track.image_size,
+        "epochs": epochs,
+        "eval_every": epochs,
+        "batch_size": track.batch_size or recipe["batch_size"],
+        "val_fraction": 0.0,
+        "optim": {"lr": choice.lr, "weight_decay": choice.weight_decay, "warmup_epochs": max(1, epochs // 20)},
         "seed": seed,
         "workers": 0,
     }

@@ -14,31 +14,33 @@ from typing import Any
 
 from benchmarks.record import read_records
 from benchmarks.studies.folders.table import difference, fill
-from benchmarks.studies.league.protocol import ARMS, SETS
-from benchmarks.studies.league.run import RESULTS, unpack
+from benchmarks.studies.league.protocol import ARMS, TRACKS
+from benchmarks.studies.league.run import RESULTS, records_of, unpack
 
 REFERENCE = "balanced_softmax"
+_TITLES = {"scratch": "from scratch", "pretrained": "fine-tuned"}
 _GROUPS = ("many", "medium", "few")
-Records = Sequence[Mapping[str, Any]]
+Records = Sequence[dict[str, Any]]
 
 
 def tables(records: Records) -> str:
-    """A table for each set that has runs on its test images."""
+    """A table for each set of each track that has runs on its test images."""
     parts = []
-    for name in SETS:
-        runs = {arm: seeds for arm in ARMS if (seeds := _runs(records, name, arm))}
-        if runs:
-            parts.append(f"### {name}\n\n{table(runs)}")
+    for track, shared in TRACKS.items():
+        for name in shared.sets:
+            runs = {arm: seeds for arm in ARMS if (seeds := _runs(records, track, name, arm))}
+            if runs:
+                parts.append(f"### {name}, {_TITLES[track]}\n\n{table(runs)}")
     return "\n\n".join(parts) or "No run has ended yet."
 
 
-def _runs(records: Records, name: str, arm: str) -> list[Mapping[str, Any]]:
+def _runs(records: Records, track: str, name: str, arm: str) -> list[dict[str, Any]]:
     """The runs of an arm on the test images, by seed; those that diverged have no accuracy and are left out."""
-    own = [r for r in records if (r["set"], r["arm"], r["kind"]) == (name, arm, "seed")]
+    own = records_of(records, track, name, arm, "seed")
     return sorted((record for record in own if "balanced" in record["metrics"]), key=lambda record: record["seed"])
 
 
-def table(runs: Mapping[str, list[Mapping[str, Any]]]) -> str:
+def table(runs: Mapping[str, list[dict[str, Any]]]) -> str:
     """A row for each arm, the best balanced accuracy after adjustment first."""
     header = ["Arm", "Seeds", "Balanced", *(group.title() for group in _GROUPS), "ECE"]
     header += ["Adjusted", f"Adjusted, beside `{REFERENCE}`", "Core-minutes", "Epochs", "Parameters"]
