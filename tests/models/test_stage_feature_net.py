@@ -29,6 +29,26 @@ def test_the_other_features_are_means_and_deviations_of_the_feature_maps() -> No
     torch.testing.assert_close(found[:, : sum(part.shape[1] for part in expected)], torch.cat(expected, 1))
 
 
+def test_a_grid_has_the_means_of_nine_cells_of_each_map() -> None:
+    torch.manual_seed(0)
+    backbone: Any = create_model("test_resnet", 5, image_size=96).eval()
+    images = torch.randn(2, 3, 96, 96)
+    with torch.no_grad():
+        maps = backbone.forward_intermediates(images, intermediates_only=True)
+        found = StageFeatureNet(backbone, 3, image_size=96, features="grid").eval().stage_features(images)
+    for stage in maps:
+        part, found = found[:, : 9 * stage.shape[1]], found[:, 9 * stage.shape[1] :]
+        side = stage.shape[2]
+        for row in range(3):
+            for column in range(3):
+                # A cell begins at the position that its share of the side falls on, and ends before the next whole one.
+                rows = slice(row * side // 3, -(-(row + 1) * side // 3))
+                columns = slice(column * side // 3, -(-(column + 1) * side // 3))
+                expected = stage[:, :, rows, columns].mean((2, 3))
+                torch.testing.assert_close(part.unflatten(1, (-1, 3, 3))[:, :, row, column], expected)
+    assert found.shape[1] == 0
+
+
 def test_standardised_features_have_mean_0_and_spread_1() -> None:
     net = StageFeatureNet(create_model("resnet8", 5), 3).eval()
     features = torch.randn(50, net.num_features) * 3 + 7

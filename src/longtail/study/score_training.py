@@ -92,7 +92,7 @@ def embed_for_heads(
     parts = build_run(config, data, device=device)
     net = parts.method.model
     if not isinstance(net, StageFeatureNet):
-        raise UsageError("model.features must be stages for a head", "", "--set model.features=stages")
+        raise UsageError("model.features must be stages or grid for a head", "", "--set model.features=stages")
     cache = embedding_cache(parts.weights, parts.preprocessing, data.in_channels, net) if parts.weights else None
     embed = partial(
         embed_images,

@@ -47,8 +47,11 @@ def build_method(
             "name the network of these weights by --model, or train without them by --from-scratch",
         ) from error
     try:
-        if config.model.features == "stages":
-            model = StageFeatureNet(model, len(class_counts), in_channels=in_channels, image_size=image_size)
+        if config.model.features != "last":
+            features = config.model.features or "stages"
+            model = StageFeatureNet(
+                model, len(class_counts), in_channels=in_channels, image_size=image_size, features=features
+            )
             if config.head is not None:
                 name, *rest = config.head["name"], {k: v for k, v in config.head.items() if k != "name"}
                 model.classifier = HEADS[name](class_counts, **rest[0]).blank(model.num_features)

@@ -46,7 +46,7 @@ _ENLARGED = 7
 EMBED_SHARE, _CHOOSE_SHARE = 0.7, 0.2
 # Cross-validation looks at no more images than this, the same number of each large class.
 _MOST_TO_CHOOSE = 6000
-_FOLDS = 4
+FOLDS = 4
 # Fewer validation images than this decide nothing.
 ENOUGH_TO_JUDGE = 100
 # The sizes at which embedding is timed, and how many images are read for it.
@@ -158,7 +158,7 @@ def choose_size(
         standard = (features - features.mean(0)) / features.std(0, correction=0).clamp_min(1e-6)
         most = most_images(counts)
         found = choose_head(
-            standard, target, counts, name=name, settings=settings, folds=_FOLDS, seed=seed, most_images=most
+            standard, target, counts, name=name, settings=settings, folds=FOLDS, seed=seed, most_images=most
         )
         scored = np.flatnonzero(~np.isnan(found.logits[:, 0]))
         correct = found.logits[scored].argmax(1) == data.train.targets[scored]
@@ -238,7 +238,7 @@ def fit_frozen_head(
             counts,
             name=name,
             settings=settings,
-            folds=_FOLDS,
+            folds=FOLDS,
             seed=seed,
             seconds=None if seconds is None else _CHOOSE_SHARE * seconds,
             most_images=most_images(counts),
@@ -260,7 +260,7 @@ def fit_frozen_head(
         net.temperature.fill_(temperature)
         choice = replace(choice, logits=choice.logits / np.float32(temperature))
     unscored = 0 if judged else sum(count == 1 for count in data.class_counts)
-    where = "on the validation images" if judged else f"in {_FOLDS}-fold cross-validation"
+    where = "on the validation images" if judged else f"in {FOLDS}-fold cross-validation"
     where += f", without the {counted(unscored, 'class')} of one image" if unscored else ""
     say(f"head     {name}: {choice.balanced:.1%} balanced accuracy {where} ({format_duration(choice.seconds)})")
     return FrozenHead({"name": name, **choice.settings}, choice, features)
@@ -283,10 +283,10 @@ def embedding_cache(
     """The cache of what this network makes of images seen this way."""
     return EmbeddingCache(
         {
-            "format": 2,
+            "format": 3,
             "weights": weights.digest,
             "model": weights.model,
-            "features": net.num_features,
+            "features": (net.features, net.num_features),
             "in_channels": in_channels,
             "size": preprocessing.size,
             "mean": preprocessing.mean,
@@ -298,12 +298,12 @@ def embedding_cache(
     )
 
 
-def most_images(counts: list[int]) -> int | None:
-    """The images of a class to choose by, so that all together are at most `_MOST_TO_CHOOSE`."""
-    if sum(counts) <= _MOST_TO_CHOOSE:
+def most_images(counts: list[int], total: int = _MOST_TO_CHOOSE) -> int | None:
+    """The images of a class to choose by, so that all together are at most `total`, or ten a class."""
+    if sum(counts) <= total:
         return None
     most = max(counts)
-    while most > 10 and sum(min(count, most) for count in counts) > _MOST_TO_CHOOSE:
+    while most > 10 and sum(min(count, most) for count in counts) > total:
         most = int(most * 0.9)
     return most
 

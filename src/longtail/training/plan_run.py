@@ -27,6 +27,7 @@ from longtail.training.build import (
 )
 from longtail.training.build_method import build_method, find_method
 from longtail.training.callback import Callback
+from longtail.training.choose_features import FEATURES, Features, choose_features
 from longtail.training.duration import format_duration
 from longtail.training.frozen_head import (
     EMBED_SHARE,
@@ -50,6 +51,8 @@ _HELD_OUT = 0.2
 # Smaller sizes that are tried for small images, and the share of the time for it.
 _SMALLER = (128, 64, 32)
 _SIZES_SHARE = 0.3
+# The sizes at which features are tried: for small images, and for others.
+_SMALL_TRIAL, _TRIAL = 64, 96
 # A step of training costs about as much as so many of inference.
 _TRAINING_COST = 3.5
 # From scratch: at most so many epochs, and at least one. With fewer than enough, smaller images teach more in the time.
@@ -185,6 +188,11 @@ def _plan_head(
     embed: bool,
 ) -> RunConfig:
     side = data.typical_side or SIZES[-1]
+    if config.model.features is None:
+        config = _with_features(config, data, weights, side, device=device, callback=callback, embed=embed)
+    if config.model.features == "grid" and dict(config.head or {}).get("name") == "linear":
+        # To whiten so many features takes minutes.
+        config = replace(config, head={"whitening": None, **(config.head or {})})
     if budget.seconds is None:
         fraction = config.val_fraction
         if config.epochs and not fraction and not len(data.val):
@@ -237,6 +245,36 @@ def _plan_head(
     return replace(config, image_size=size, epochs=epochs, val_fraction=fraction, mirror_features=mirror)
 
 
+def _with_features(
+    config: RunConfig,
+    data: LongTailData,
+    weights: PretrainedWeights | None,
+    side: int,
+    *,
+    device: torch.device,
+    callback: Callback,
+    embed: bool,
+) -> RunConfig:
+    """The settings with the features that the head gets; those of whole images where nothing may be embedded yet."""
+    nets = {
+        kind: _probe(replace(config, model=replace(config.model, features=kind)), data, weights) for kind in FEATURES
+    }
+    found: Features = "stages"
+    if embed and weights is not None:
+        found = choose_features(
+            nets,
+            data,
+            preprocessing_for(replace(config, image_size=_SMALL_TRIAL if side <= SMALL else _TRIAL), data, weights),
+            weights,
+            dict(config.head or {}),
+            seed=config.seed,
+            workers=workers_for(config, data.train),
+            device=device,
+            progress=callback.progress,
+        )
+    return replace(config, model=replace(config.model, features=found))
+
+
 def larger_size(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device) -> int | None:
     """A larger size than that of a head that is fitted, if there is time for it after all.
 
@@ -272,7 +310,7 @@ def _probe(config: RunConfig, data: LongTailData, weights: PretrainedWeights | N
     ).model
     if not isinstance(net, StageFeatureNet):
         raise UsageError(
-            f"model.features must be stages for a head, got {config.model.features!r}",
+            f"model.features must be stages or grid for a head, got {config.model.features!r}",
             "the head is fitted on the features of all stages",
             "--set model.features=stages",
         )

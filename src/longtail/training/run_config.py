@@ -43,12 +43,13 @@ class ModelConfig:
         name: the backbone: resnet32, or any of timm's; see `longtail list models`. Auto is EfficientNet-Lite0 with its
             ImageNet weights, or from scratch a network for the size of the images.
         pretrained: a file of weights, or true for timm's, downloaded if need be. Auto takes what is on this machine.
-        features: last for the network as it is; stages for a classifier on the features of all its stages.
+        features: last for the network as it is; stages for a classifier on the features of all its stages; grid for one
+            that sees in which part of the image they are. Auto is the better of the two in cross-validation.
     """
 
     name: Auto | str = None
     pretrained: Auto | bool | str = None
-    features: Literal["last", "stages"] = "last"
+    features: Auto | Literal["last", "stages", "grid"] = "last"
 
     def __post_init__(self) -> None:
         check_ranges(self, "model.")
