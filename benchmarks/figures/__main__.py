@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks.figures import architecture, folder_figures, study_figures
+from benchmarks.figures.league_figures import league_figures
 from benchmarks.record import ROOT
 
 FOLDER = ROOT / "docs" / "figures"
@@ -25,7 +26,7 @@ FIGURES: dict[str, Callable[[], str]] = {
         study_figures.methods_beside_cross_entropy,
         study_figures.promises_held,
     )
-}
+} | league_figures()
 
 
 def main() -> None:

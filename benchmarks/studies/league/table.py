@@ -18,20 +18,31 @@ from benchmarks.studies.league.protocol import ARMS, TRACKS
 from benchmarks.studies.league.run import RESULTS, records_of, unpack
 
 REFERENCE = "balanced_softmax"
-_TITLES = {"scratch": "from scratch", "pretrained": "fine-tuned"}
+TITLES = {"scratch": "from scratch", "pretrained": "fine-tuned"}
 _GROUPS = ("many", "medium", "few")
 Records = Sequence[dict[str, Any]]
 
 
 def tables(records: Records) -> str:
     """A table for each set of each track that has runs on its test images."""
-    parts = []
-    for track, shared in TRACKS.items():
-        for name in shared.sets:
-            runs = {arm: seeds for arm in ARMS if (seeds := _runs(records, track, name, arm))}
-            if runs:
-                parts.append(f"### {name}, {_TITLES[track]}\n\n{table(runs)}")
+    parts = [
+        f"### {name}, {TITLES[track]}\n\n{table(runs)}"
+        for track, shared in TRACKS.items()
+        for name in shared.sets
+        if (runs := runs_by_arm(records, track, name))
+    ]
     return "\n\n".join(parts) or "No run has ended yet."
+
+
+def runs_by_arm(records: Records, track: str, name: str) -> dict[str, list[dict[str, Any]]]:
+    """The runs on the test images of a set, by arm."""
+    return {arm: seeds for arm in ARMS if (seeds := _runs(records, track, name, arm))}
+
+
+def accuracies(runs: Records, which: str) -> list[float]:
+    """A number of each run: `core_minutes`, or `adjusted` for the balanced accuracy of adjusted logits, in shares."""
+    found = [record["metrics"][which] for record in runs]
+    return [float(value["balanced"] if isinstance(value, Mapping) else value) for value in found]
 
 
 def _runs(records: Records, track: str, name: str, arm: str) -> list[dict[str, Any]]:
@@ -56,9 +67,15 @@ def table(runs: Mapping[str, list[dict[str, Any]]]) -> str:
     return "\n".join(lines)
 
 
-def _beside(own: Records, reference: Records) -> str:
+def beside_reference(own: Records, reference: Records) -> tuple[float, float, float]:
+    """The difference in points of adjusted balanced accuracy, and its interval."""
     first, second = ([_as_scored(record) for record in runs] for runs in (own, reference))
     value, low, high = (100 * number for number in difference(first, second, "balanced"))
+    return value, low, high
+
+
+def _beside(own: Records, reference: Records) -> str:
+    value, low, high = beside_reference(own, reference)
     return f"{value:+.1f} ({low:+.1f} to {high:+.1f})"
 
 
