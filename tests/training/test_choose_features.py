@@ -70,10 +70,9 @@ def test_a_grid_that_does_not_fit_into_memory_is_not_tried(tmp_path: Path, monke
     assert choice(data_of(tmp_path, place_tells=True)) == "stages"
 
 
-def test_the_sample_has_as_many_images_of_each_large_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SAMPLE", 20)
+def test_the_sample_has_as_many_images_of_each_large_class(tmp_path: Path) -> None:
     data = data_of(tmp_path, place_tells=True)
-    rows = sample_rows(data, seed=0)
+    rows = sample_rows(data, 20, seed=0)
     assert np.bincount(data.train.targets[rows]).tolist() == [10, 10]
     assert (np.diff(rows) > 0).all()
-    assert sample_rows(data, seed=0).tolist() == rows.tolist() != sample_rows(data, seed=1).tolist()
+    assert sample_rows(data, 20, seed=0).tolist() == rows.tolist() != sample_rows(data, 20, seed=1).tolist()

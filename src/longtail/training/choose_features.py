@@ -23,7 +23,7 @@ from longtail.training.frozen_head import FOLDS, embedding_cache, most_images
 
 Features = Literal["stages", "grid"]
 FEATURES: tuple[Features, ...] = ("stages", "grid")
-# About so many images decide, of each class the same number.
+# So many images are enough to decide.
 SAMPLE = 1500
 # The grid of all images must fit into so many bytes.
 _MOST_BYTES = 10**9
@@ -36,6 +36,7 @@ def choose_features(
     weights: PretrainedWeights | None,
     head: Mapping[str, Any],
     *,
+    sample: int = SAMPLE,
     seed: int,
     workers: int,
     device: torch.device | str,
@@ -49,6 +50,7 @@ def choose_features(
         preprocessing: how they are seen.
         weights: that the networks have; None keeps no embeddings.
         head: name and settings; what is not set has its default.
+        sample: about so many images decide, of each class the same number.
         seed: of the sample and the folds.
         workers: processes that decode.
         device: where to embed.
@@ -57,7 +59,7 @@ def choose_features(
     every = len(data.train) + len(data.val) + len(data.test)
     if 4 * every * nets["grid"].num_features > _MOST_BYTES:
         return "stages"
-    rows = sample_rows(data, seed)
+    rows = sample_rows(data, sample, seed)
     images, target = data.train.select(rows), data.train.targets[rows]
     counts = np.bincount(target, minlength=len(data.classes)).tolist()
     settings = {key: value for key, value in head.items() if key != "name"}
@@ -81,9 +83,9 @@ def choose_features(
     return "grid" if is_better(after, before, labels, seed) else "stages"
 
 
-def sample_rows(data: LongTailData, seed: int) -> NDArray[np.int64]:
+def sample_rows(data: LongTailData, sample: int, seed: int) -> NDArray[np.int64]:
     """The training images that decide, in their order."""
-    most = most_images(list(data.class_counts), SAMPLE)
+    most = most_images(list(data.class_counts), sample)
     generator = np.random.default_rng(seed)
     members = [generator.permutation(np.flatnonzero(data.train.targets == k))[:most] for k in range(len(data.classes))]
     return np.sort(np.concatenate(members))

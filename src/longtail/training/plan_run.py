@@ -27,7 +27,7 @@ from longtail.training.build import (
 )
 from longtail.training.build_method import build_method, find_method
 from longtail.training.callback import Callback
-from longtail.training.choose_features import FEATURES, Features, choose_features
+from longtail.training.choose_features import FEATURES, SAMPLE, Features, choose_features
 from longtail.training.duration import format_duration
 from longtail.training.frozen_head import (
     EMBED_SHARE,
@@ -53,6 +53,8 @@ _SMALLER = (128, 64, 32)
 _SIZES_SHARE = 0.3
 # The sizes at which features are tried: for small images, and for others.
 _SMALL_TRIAL, _TRIAL = 64, 96
+# The share of the time for it, and the images without which nothing is tried.
+_FEATURES_SHARE, _FEWEST_IN_SAMPLE = 0.1, 200
 # A step of training costs about as much as so many of inference.
 _TRAINING_COST = 3.5
 # From scratch: at most so many epochs, and at least one. With fewer than enough, smaller images teach more in the time.
@@ -188,8 +190,14 @@ def _plan_head(
     embed: bool,
 ) -> RunConfig:
     side = data.typical_side or SIZES[-1]
+    cost = time_embedding(_probe(config, data), data.train, preprocessing_for(config, data, weights), device)
     if config.model.features is None:
-        config = _with_features(config, data, weights, side, device=device, callback=callback, embed=embed)
+        trial = _SMALL_TRIAL if side <= SMALL else _TRIAL
+        sample = min(SAMPLE, _FEATURES_SHARE * budget.left / (2 * cost(trial)))
+        found: Features = "stages"
+        if embed and weights is not None and sample >= min(_FEWEST_IN_SAMPLE, len(data.train)):
+            found = _choose_features(config, data, weights, trial, int(sample), device=device, callback=callback)
+        config = replace(config, model=replace(config.model, features=found))
     if config.model.features == "grid" and dict(config.head or {}).get("name") == "linear":
         # To whiten so many features takes minutes.
         config = replace(config, head={"whitening": None, **(config.head or {})})
@@ -200,8 +208,6 @@ def _plan_head(
         return replace(
             config, image_size=config.image_size or SIZES[-1], epochs=config.epochs or 0, val_fraction=fraction
         )
-    net = _probe(config, data)
-    cost = time_embedding(net, data.train, preprocessing_for(config, data, weights), device)
     images = len(data.train) + len(data.val) + len(data.test)
     size = config.image_size or affordable_size(cost, images, side=side, seconds=budget.left * _PLANNED)
     if images * cost(size) > budget.left:
@@ -245,34 +251,28 @@ def _plan_head(
     return replace(config, image_size=size, epochs=epochs, val_fraction=fraction, mirror_features=mirror)
 
 
-def _with_features(
+def _choose_features(
     config: RunConfig,
     data: LongTailData,
-    weights: PretrainedWeights | None,
-    side: int,
+    weights: PretrainedWeights,
+    size: int,
+    sample: int,
     *,
     device: torch.device,
     callback: Callback,
-    embed: bool,
-) -> RunConfig:
-    """The settings with the features that the head gets; those of whole images where nothing may be embedded yet."""
-    nets = {
-        kind: _probe(replace(config, model=replace(config.model, features=kind)), data, weights) for kind in FEATURES
-    }
-    found: Features = "stages"
-    if embed and weights is not None:
-        found = choose_features(
-            nets,
-            data,
-            preprocessing_for(replace(config, image_size=_SMALL_TRIAL if side <= SMALL else _TRIAL), data, weights),
-            weights,
-            dict(config.head or {}),
-            seed=config.seed,
-            workers=workers_for(config, data.train),
-            device=device,
-            progress=callback.progress,
-        )
-    return replace(config, model=replace(config.model, features=found))
+) -> Features:
+    return choose_features(
+        {kind: _probe(replace(config, model=replace(config.model, features=kind)), data, weights) for kind in FEATURES},
+        data,
+        preprocessing_for(replace(config, image_size=size), data, weights),
+        weights,
+        dict(config.head or {}),
+        sample=sample,
+        seed=config.seed,
+        workers=workers_for(config, data.train),
+        device=device,
+        progress=callback.progress,
+    )
 
 
 def larger_size(config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device) -> int | None:
