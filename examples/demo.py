@@ -18,7 +18,7 @@ from longtail.training.training_screen import TrainingScreen
 DATA = "digits-lt:100"
 RUNS: dict[str, dict[str, Any]] = {
     "plain training": {"method": {"name": "erm", "loss": "cross_entropy"}, "epochs": 30},
-    "longtail": {"image_size": 32, "epochs": 0},
+    "longtail": {"time": 0.5},  # nothing else said
     "compound batch norm": {"method": {"name": "compound_bn"}, "epochs": 30},
 }
 
@@ -35,8 +35,8 @@ def table(results: dict[str, Evaluation]) -> list[str]:
 def _column(result: Evaluation) -> dict[str, float | None]:
     column: dict[str, float | None] = {"all": result.top1.value, "balanced": result.balanced.value}
     for group, found in result.groups.items():
-        column[f"{group} ({found.classes} classes)"] = found.accuracy.value if found.accuracy else None
-    return column | {f"  class {c.name} ({c.train} images)": c.recall for c in result.classes}
+        column[f"{group} (classes: {found.classes})"] = found.accuracy.value if found.accuracy else None
+    return column | {f"  class {c.name} (images: {c.train})": c.recall for c in result.classes}
 
 
 def _percent(value: float | None) -> str:
@@ -54,7 +54,7 @@ def main() -> None:
         out = folder_of(arguments.out, name)
         shutil.rmtree(out, ignore_errors=True)  # of the demo before
         flags = {"data": DATA, **settings}
-        if arguments.epochs and flags["epochs"]:
+        if arguments.epochs and flags.get("epochs"):
             flags["epochs"] = arguments.epochs
         with TrainingScreen() as screen:
             screen.say(f"\n{name}")
