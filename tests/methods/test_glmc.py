@@ -45,6 +45,18 @@ def test_both_views_show_the_same_pairs_one_averaged_and_one_with_a_box(seed: in
             assert float((batch.views[1][i] == i).float().mean()) == pytest.approx(float(batch.extra["local_share"][i]))
 
 
+def test_the_box_has_the_area_that_mixup_leaves_to_the_partner() -> None:
+    images, shares = torch.zeros(6, 3, 64, 64), []
+    for seed in range(40):
+        method = glmc()
+        torch.manual_seed(seed)
+        (batch,) = method.prepare(Batch((images, images), TARGET, torch.arange(6)))
+        shares.append((float(batch.extra["global_share"][0]), float(batch.extra["local_share"][0])))
+    # What the edge of the image cuts off of a box counts as the image's own; a box that is whole has its area.
+    assert all(whole - 0.03 < local for whole, local in shares)
+    assert sum(abs(whole - local) < 0.03 for whole, local in shares) > 5
+
+
 @pytest.mark.parametrize("progress", [0.0, 0.5, 1.0])
 def test_the_loss_is_that_of_the_equations(progress: float) -> None:
     method = glmc(progress)

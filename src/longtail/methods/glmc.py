@@ -108,7 +108,7 @@ class GLMC(Method):
         partners, share = draw_partners(batch.target, generator), draw_share(1.0, generator)
         partner = batch.target[partners]
         whole = torch.lerp(first[partners], first, share)
-        local = cut_and_paste(second, batch.target, second[partners], partner, alpha=1.0, generator=generator)
+        local = cut_and_paste(second, batch.target, second[partners], partner, share=share, generator=generator)
         extra = {
             "partner": partner,
             "global_share": torch.full_like(local.weight, share),

@@ -14,7 +14,7 @@ classification", CVPR 2022.
 import torch
 from torch import Tensor
 
-from longtail.data.mixing.base import MIXINGS, Mixed
+from longtail.data.mixing.base import MIXINGS, Mixed, draw_share
 from longtail.data.mixing.cutmix import cut_and_paste
 
 
@@ -43,4 +43,5 @@ def cmo(
             f"patches must have the shape of the images, {tuple(images.shape)}, got {tuple(patches.shape)} "
             "(draw two batches of one size)"
         )
-    return cut_and_paste(images, target, patches, patch_target, alpha=alpha, generator=generator)
+    share = draw_share(alpha, generator)
+    return cut_and_paste(images, target, patches, patch_target, share=share, generator=generator)

@@ -24,7 +24,8 @@ def cutmix(images: Tensor, target: Tensor, *, alpha: float = 1.0, generator: tor
         generator: torch's, on the CPU.
     """
     partners = draw_partners(target, generator)
-    return cut_and_paste(images, target, images[partners], target[partners], alpha=alpha, generator=generator)
+    share = draw_share(alpha, generator)
+    return cut_and_paste(images, target, images[partners], target[partners], share=share, generator=generator)
 
 
 def cut_and_paste(
@@ -33,11 +34,11 @@ def cut_and_paste(
     patches: Tensor,
     patch_target: Tensor,
     *,
-    alpha: float,
+    share: float,
     generator: torch.Generator,
 ) -> Mixed:
-    """Fill one box, at the same place in all images, from `patches`, image by image."""
-    side = (1 - draw_share(alpha, generator)) ** 0.5
+    """Fill one box, at the same place in all images, from `patches`, image by image; `share` is λ."""
+    side = (1 - share) ** 0.5
     height, width = images.shape[-2:]
     centre = torch.rand(2, generator=generator).tolist()
     (top, bottom), (left, right) = (
