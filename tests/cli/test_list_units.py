@@ -37,7 +37,11 @@ def test_a_description_goes_on_below_itself_where_the_terminal_ends() -> None:
 def test_a_preset_says_of_which_method_it_is_and_with_which_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["list", "methods", "cmo", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert (row["preset_of"], row["settings"]["mixing"], row["samplers"]) == ("erm", "cmo", ["instance", "reverse"])
+    assert (row["preset_of"], row["settings"]["mixing"], row["samplers"]) == (
+        "erm",
+        "cmo",
+        ["instance", "class_balanced"],
+    )
 
 
 def test_a_unit_of_a_module_without_a_docstring_speaks_for_itself() -> None:

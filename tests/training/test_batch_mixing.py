@@ -67,7 +67,7 @@ def test_some_steps_are_left_plain() -> None:
 
 def test_patches_of_cmo_come_from_the_further_batch() -> None:
     made = mixing("cmo")
-    assert made.samplers == ("reverse",)
+    assert made.samplers == ("class_balanced",)
     patches = Batch((torch.full((64, 1, 16, 16), 9.0),), torch.full((64,), 9), torch.arange(64))
     (found,) = made((batch(), patches), 0, 0)
     assert set(found.target.tolist()) == {0, 1, 2, 9}

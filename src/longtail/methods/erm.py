@@ -58,7 +58,7 @@ class ERM(Method):
         >>> from longtail.models import create_model
         >>> method = ERM(create_model("resnet8", 3), [500, 50, 5], loss="balanced_softmax", mixing="cmo")
         >>> method.samplers
-        ('instance', 'reverse')
+        ('instance', 'class_balanced')
     """
 
     class_weights: Tensor
@@ -75,7 +75,7 @@ class ERM(Method):
         mixing: str | None = None,
         mixing_settings: Mapping[str, Any] | None = None,
         mixing_probability: float = 1.0,
-        patches_from: str = "reverse",
+        patches_from: str = "class_balanced",
         reweight_from: float | None = None,
         beta: float = 0.9999,
         classifier: ClassifierKind | None = None,

@@ -55,7 +55,7 @@ class BatchMixing:
     @property
     def samplers(self) -> tuple[str, ...]:
         """Those of further batches of a step, behind the method's."""
-        return ("reverse",) if self._name == "cmo" else ()
+        return ("class_balanced",) if self._name == "cmo" else ()
 
     def __call__(self, batches: tuple[Batch, ...], *position: int) -> tuple[Batch, ...]:
         """The batches of the method, mixed.

@@ -3,9 +3,10 @@
     as in `cutmix`, but what fills the box of image i is image i of a second batch, which a sampler that favours rare
     classes has drawn; w = 1 − (area of the clipped box) / (H W)
 
-The background, with the weight w, comes from the images as they are; the patch from p_k ∝ 1 / n_k in the paper
-(the sampler `reverse`). The authors' code does so in half of the steps, and in none of the first four and the last
-three epochs.
+The background, with the weight w, comes from the images as they are. Patches come from classes drawn alike (the
+sampler `class_balanced`), as in the authors' code: it weighs each image by 1 / n_k, of which class k has n_k. Taken for
+classes, as the paper's text may be, p_k ∝ 1 / n_k (the sampler `reverse`) shows few but the rarest. The authors' code
+mixes half of the steps, and none of the first four and the last three epochs.
 
 Park et al., "The majority can help the minority: Context-rich minority oversampling for long-tailed
 classification", CVPR 2022.
