@@ -48,6 +48,22 @@ def test_weights_are_short_from_the_start_of_the_second_stage_and_free_before() 
     assert weight.norm(dim=1).max() <= 0.1 + 1e-6
 
 
+def test_the_authors_radius_is_a_tenth_of_the_way_from_the_shortest_to_the_longest_class_and_stays() -> None:
+    method = build(WeightBalancing, max_norm=None)
+    weight = method.model.get_parameter("classifier.weight")
+    with torch.no_grad():
+        weight.copy_(F.normalize(weight, dim=1) * torch.tensor([3.0, 2.0, 1.0])[:, None])
+    method.set_progress(0.9)
+    torch.testing.assert_close(weight.norm(dim=1).detach(), torch.tensor([1.2, 1.2, 1.0]))
+    with torch.no_grad():
+        weight.mul_(10)
+    resumed = build(WeightBalancing, max_norm=None)
+    resumed.load_state_dict(method.state_dict())
+    resumed.set_progress(0.95)
+    resumed.after_step()
+    torch.testing.assert_close(resumed.model.get_parameter("classifier.weight").norm(dim=1), torch.full((3,), 1.2))
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

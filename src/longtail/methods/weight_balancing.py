@@ -8,8 +8,11 @@ Stage 2:  L = Σ_i w_{y_i} CE(z_i, y_i) / Σ_i w_{y_i} + λ/2 (‖W‖² + ‖b�
 with the features h of an image, fixed in stage 2, its label y and the class weights w by effective number. Frequent
 classes have the longest weights; decay and the ball take their head start. λ comes on top of the run's own decay.
 
-Reference: Alshammari et al., "Long-Tailed Recognition via Weight Balancing", CVPR 2022, sections 3 and 4. There δ is
-found on validation images; the default is ours.
+The authors' code takes δ from the network, a tenth of the way from the shortest to the longest ‖W_c‖ as stage 2 begins;
+`max_norm=None` does so, as in the recipes for CIFAR. The default is a length of ours. Its loss in stage 2 is the binary
+cross-entropy of the softmax of each class, weighted by image; ours is the class-balanced cross-entropy.
+
+Reference: Alshammari et al., "Long-Tailed Recognition via Weight Balancing", CVPR 2022, sections 3 and 4.
 """
 
 import math
@@ -27,8 +30,11 @@ from longtail.methods._norms import NormPolicy
 from longtail.methods._second_stage import SecondStage
 from longtail.methods.base import METHODS, HeadedModel, Method, MethodOutput, sum_parts
 
+# Of the way from the shortest to the longest row, in the authors' code.
+_RADIUS_SHARE = 0.1
 
-def clip_rows(weight: Tensor, max_norm: float) -> None:
+
+def clip_rows(weight: Tensor, max_norm: float | Tensor) -> None:
     """Scale each row that is longer than `max_norm` down to it, in place."""
     weight.mul_((max_norm / weight.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(1.0))
 
@@ -41,7 +47,7 @@ class WeightBalancing(Method):
         model: from images to logits, with a linear classifier; trained in place.
         class_counts: training images of each class.
         classifier_decay: λ, zero or more.
-        max_norm: δ, positive.
+        max_norm: δ, positive; None for the authors', which the second stage finds as it begins.
         beta: β of the class weights, see `class_weights`.
         classifier_from: the share of the training after which the classifier learns alone, moved to a whole epoch.
         classifier_lr_scale: multiplies the learning rate of the second stage.
@@ -57,8 +63,9 @@ class WeightBalancing(Method):
     """
 
     class_weights: Tensor
+    radius: Tensor
     skips_parameters = True
-    departures = ("the radius of MaxNorm is a setting",)
+    departures = ("the decay of the run goes on in the second stage", "the second loss is class-balanced cross-entropy")
 
     def __init__(
         self,
@@ -66,7 +73,7 @@ class WeightBalancing(Method):
         class_counts: Sequence[int],
         *,
         classifier_decay: float = 0.1,
-        max_norm: float = 0.5,
+        max_norm: float | None = 0.5,
         beta: float = 0.9999,
         classifier_from: float = 0.9,
         classifier_lr_scale: float = 1.0,
@@ -75,7 +82,7 @@ class WeightBalancing(Method):
     ) -> None:
         if not 0 <= classifier_decay < math.inf:
             raise ValueError(f"classifier_decay must be a finite number of zero or more, got {classifier_decay}")
-        check_positive(max_norm=max_norm)
+        check_positive(max_norm=1.0 if max_norm is None else max_norm)
         linear_classifier(model, "whose weights can be kept short")
         super().__init__(model, class_counts, views=(view,))
         self.classifier_from, self.classifier_lr_scale = classifier_from, classifier_lr_scale
@@ -83,6 +90,7 @@ class WeightBalancing(Method):
         self.classifier_decay, self.max_norm, self.beta = classifier_decay, max_norm, beta
         self.criterion = CrossEntropyLoss(self.class_counts, reduction="none")
         self.register_buffer("class_weights", class_weights(self.class_counts, beta=beta), persistent=False)
+        self.register_buffer("radius", torch.tensor(float("inf") if max_norm is None else float(max_norm)))
         classifier = self._classifier
         self.second = SecondStage(model, classifier, norm_policy, start=classifier_from, lr_scale=classifier_lr_scale)
         self.stages = self.second.starts
@@ -96,6 +104,9 @@ class WeightBalancing(Method):
         """Begin, or go on with, the stage of this position."""
         super().set_progress(progress)
         if self.second.set_progress(progress):
+            if self.max_norm is None:
+                low, high = self._classifier.get_parameter("weight").detach().norm(dim=1).aminmax()
+                self.radius.copy_(torch.lerp(low, high, _RADIUS_SHARE))
             self.after_step()
         self.lr_scale = self.second.lr_scale
 
@@ -121,7 +132,7 @@ class WeightBalancing(Method):
     def after_step(self) -> None:
         """Clip the weights of each class, in the second stage."""
         if self.second.on:
-            clip_rows(self._classifier.get_parameter("weight"), self.max_norm)
+            clip_rows(self._classifier.get_parameter("weight"), self.radius)
 
     @property
     def _classifier(self) -> nn.Module:
