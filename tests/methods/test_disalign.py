@@ -37,6 +37,16 @@ def test_the_corrected_logits_are_those_of_the_equation() -> None:
     torch.testing.assert_close(method(BATCH).logits, found.detach())
 
 
+def test_a_closed_gate_leaves_the_logits_as_they_are() -> None:
+    method = build(DisAlign).eval()
+    plain = method.model(BATCH.views[0]).detach()
+    named = dict(method.model.get_submodule("classifier").named_parameters())
+    for name in ("scale", "offset"):
+        nn.init.normal_(named[name])
+    nn.init.constant_(named["gate.bias"], -torch.inf)
+    torch.testing.assert_close(method.model(BATCH.views[0]), plain)
+
+
 def test_the_second_stage_moves_the_correction_alone() -> None:
     method = build(DisAlign)
     method.set_progress(0.9)

@@ -114,6 +114,18 @@ def test_late_class_weights_are_torch_s_weighted_mean() -> None:
             torch.testing.assert_close(output.loss.detach(), expected)
 
 
+@pytest.mark.parametrize("name", sorted(set(LOSSES) - {"class_balanced", "ldam"}))
+def test_class_weights_set_in_late_with_any_loss_that_has_none_of_its_own(name: str) -> None:
+    method = ERM(Flat(), COUNTS, loss=name, reweight_from=0.5)
+    for progress, weights in ((0.4, torch.ones(3)), (0.5, class_weights(COUNTS))):
+        method.set_progress(progress)
+        (batch,) = method.prepare(images(0))
+        output = method(batch)
+        losses = LOSSES[name](COUNTS, reduction="none")(output.logits, batch.target)
+        mass = weights[batch.target]
+        torch.testing.assert_close(output.loss.detach(), (mass * losses).sum() / mass.sum())
+
+
 @pytest.mark.parametrize("mixing", [None, "mixup", "cutmix", "remix", "unimix", "cmo"])
 @pytest.mark.parametrize(
     "settings", [{"reweight_from": 0.5}, {"loss": "class_balanced"}, {"loss": "ldam"}, {"loss": "balanced_softmax"}]
@@ -145,7 +157,7 @@ def test_mixed_images_have_the_cross_entropy_of_soft_labels() -> None:
 
 def test_late_weights_of_mixed_images_follow_the_double_sum() -> None:
     method = ERM(Flat(), COUNTS, mixing="cmo", reweight_from=0.0)
-    assert method.samplers == ("instance", "reverse")
+    assert method.samplers == ("instance", "class_balanced")
     (batch,) = prepared(method)
     torch.manual_seed(3)
     torch.rand(())
