@@ -5,8 +5,8 @@
 
 with the features h of an image, its label y and the priors π. Until `classifier_from` there is no correction, w = 1,
 and the network learns. Then the network and W are fixed and the correction, a, b, v and u, learns from images as they
-come. It starts at none: the second stage begins as the network it corrects. With ρ = 0 it learns nothing about class
-sizes; the larger ρ, the more rare classes gain.
+come. It starts at none, where the authors' a starts at 1: the second stage begins as the network it corrects. With
+ρ = 0 it learns nothing about class sizes; the larger ρ, the more rare classes gain.
 
 Reference: Zhang et al., "Distribution Alignment: A Unified Framework for Long-tail Visual Recognition", CVPR 2021; ρ is
 that of its code for ImageNet-LT. It has no setting for CIFAR.

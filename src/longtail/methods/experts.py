@@ -49,6 +49,7 @@ class Experts(Method):
 
     model: ExpertEnsemble
     passes = 1.7
+    departures = ("strengths lie closer together", "experts start from the same last stage")
 
     def __init__(
         self,

@@ -15,8 +15,8 @@ first two leave: no second command, and one schedule. Until stage 3 the deployed
 `teacher` holds the start until stage 3, and the first network from then on, so that a new network starts from the same
 weights, pretrained or not. The optimiser keeps its momentum of the old one; the learning rate starts again.
 
-Where ours differs: keys of the present batch are in the queue; the second view has no changes of colour; stage 2 is
-not repeated on the new network. With the epochs of one network, it is below cross-entropy: see docs/methods.md.
+Where ours differs: keys of the present batch are in the queue, which starts empty and is smaller; the second view has
+no changes of colour; stage 2 is not repeated on the new network. For its accuracy on few epochs see docs/methods.md.
 
 Reference: Li et al., "Self Supervision to Distillation for Long-Tailed Visual Recognition", ICCV 2021, section 3; the
 stages, t and T are those of its code for ImageNet-LT: 135, 5 and 135 epochs. It has no setting for CIFAR.
