@@ -89,6 +89,14 @@ def test_a_teacher_of_other_classes_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert not (tmp_path / "run" / "last.ckpt").exists()
 
 
+def test_the_setting_whose_run_is_missing_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "runs" / "teacher"
+    assert train(tmp_path / "run", "dive", *RESNET, "--epochs", "1", "--set", f"method.teacher={missing}") == 3
+    lines = capsys.readouterr().err.rstrip().splitlines()[-3:]
+    assert f"method.teacher: {missing} does not exist" in lines[0]
+    assert "check the path" in lines[2]
+
+
 def test_a_hint_in_brackets_is_the_line_that_says_what_to_do() -> None:
     found = refusal("vs", ValueError("gamma must be less (than one), got 2 (take 0.2)"))
     assert isinstance(found, UsageError)

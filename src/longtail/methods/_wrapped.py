@@ -24,8 +24,11 @@ class WrappedMethod(Method):
     def __init__(
         self, model: nn.Module, class_counts: Sequence[int], base: str, base_settings: Mapping[str, Any] | None
     ) -> None:
-        if needs := METHODS[base].needs:
-            raise ValueError(f"base must be a method that needs no finished run, got {base!r} (it needs a {needs[0]})")
+        if METHODS[base].needs:
+            raise ValueError(
+                f"base must be a method that needs no finished run, got {base!r} "
+                f"(train by {base!r} itself, or take another base such as 'erm')"
+            )
         built = METHODS[base](model, class_counts, **(base_settings or {}))
         super().__init__(built.model, class_counts, views=built.views, samplers=built.samplers)
         del built.model

@@ -247,7 +247,10 @@ def _network_of(config: RunConfig, name: str, classes: tuple[str, ...]) -> nn.Mo
             f"{config.method['name']} learns from its network",
             f"--set method.{name}=runs/NAME",
         )
-    saved = load_model(model_folder(Path(run)))
+    try:
+        saved = load_model(model_folder(Path(run)))
+    except DataError as error:
+        raise DataError(f"method.{name}: {error.what}", error.why, error.fix, code=error.code) from error
     if saved.classes != classes:
         raise DataError(
             f"{run} was trained on other classes than {config.data}",
