@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures.__main__ import FIGURES, FOLDER
+from longtail.methods import METHODS
+from longtail.training.recipes import list_presets
 from tools.build_site import LINK, ROOT, broken_links, page_places, relink
 
 PAGES = sorted(
@@ -67,6 +69,17 @@ def test_no_paragraph_has_more_than_five_numbers(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
     crowded = {paragraph[:80]: numbers(paragraph) for paragraph in paragraphs(text) if len(numbers(paragraph)) > 5}
     assert not crowded, "put the numbers into a table"
+
+
+def test_what_is_said_of_a_method_starts_with_when_to_take_it() -> None:
+    text = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    said = dict(re.findall(r"^## (`.*?)\n+(.*)$", text, flags=re.MULTILINE))
+    named = {name for heading in said for name in re.findall(r"`(\w+)`", heading)}
+    assert named == {*METHODS} - {"erm", "fine_tune"}  # which the first lines of the page and the table have
+    assert {heading: start for heading, start in said.items() if not re.match("Take (it|them) ", start)} == {}
+    table = re.findall(r"^\| Name \| Take it when .*?\n\n", text, flags=re.MULTILINE | re.DOTALL)
+    listed = {name for part in table for name in re.findall(r"`(\w+)`", "".join(re.findall(r"^\|[^|]*\|", part, re.M)))}
+    assert listed == {*METHODS, *list_presets()}
 
 
 def test_numbers_are_those_that_a_reader_meets() -> None:
