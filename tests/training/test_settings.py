@@ -5,6 +5,7 @@ import yaml
 
 from longtail._errors import DataError, UsageError
 from longtail.methods import METHODS
+from longtail.models import create_model
 from longtail.training import OptimConfig, RunConfig, build_config
 from longtail.training.recipes import describe_preset, find_recipe, list_presets, list_recipes
 from longtail.training.settings import (
@@ -92,6 +93,23 @@ def test_each_recipe_is_a_run(name: str) -> None:
     paper = data in ("cifar10-lt", "cifar100-lt", "imagenet-lt", "places-lt", "inaturalist2018", "fashion-mnist-lt")
     if paper and method in ("erm", "compound_bn", "decoupled"):  # the others have their own authors' settings
         assert (config.epochs, config.batch_size, config.optim.lr) == (400, 128, 0.05)
+
+
+@pytest.mark.parametrize("data", ["cifar10-lt", "cifar100-lt"])
+@pytest.mark.parametrize(
+    ("name", "starts"),
+    [
+        *((name, [200]) for name in ("crt", "lws", "mislas", "disalign", "los", "weight_balancing")),
+        ("gistnet", [100]),
+        ("dro_lt", [200, 280]),
+    ],
+)
+def test_the_stages_of_a_recipe_have_the_epochs_of_its_authors(data: str, name: str, starts: list[int]) -> None:
+    recipe = find_recipe(data, name)
+    settings = {key: value for key, value in recipe["method"].items() if key != "name"}
+    method = METHODS[recipe["method"]["name"]](create_model("resnet8", 3), [40, 10, 2], **settings)
+    method.plan(recipe["epochs"])
+    assert [round(start * recipe["epochs"], 6) for start in method.stages] == [0, *starts]
 
 
 @pytest.mark.parametrize(
