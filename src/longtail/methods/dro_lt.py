@@ -21,7 +21,8 @@ it stays 5.7 ± 0.6 points below cross-entropy (three seeds, benchmarks/studies/
 
 Where ours differs: the margin belongs to the images of the class (the authors' code adds it to others once it is
 learned) and is ε_c, as there (the paper's 2 ε_c is learned at another rate); classes weigh equally in R, and are drawn
-one image at a time, not four; stage 2 goes on from the last epoch of stage 1, not from its best; one view serves all.
+one image at a time, not four; stages go on from the last epoch, not from the best; one view serves all stages, and
+centroids are found in that of the evaluation.
 
 Reference: Samuel and Chechik, "Distributional Robustness Loss for Long-tail Learning", ICCV 2021, sections 4 and 5; the
 stages and learning rates are those of its code for CIFAR-100-LT: 200, 80 and 20 epochs.

@@ -14,8 +14,8 @@ Both batches pass the network at once, so batch norms see them together. A step 
 
 Where ours differs: displacements start at small random vectors. Those of the authors' code start at zero, where each
 w_k + d_s ties with w_k, and a maximum that takes the first of equals never teaches them. τ starts at 16, as in other
-cosine classifiers, not at a random number; it is learned, one for w^c and one for w^r. The learning rate falls by half
-a cosine.
+cosine classifiers, not at a random number; it is learned, one for w^c and one for w^r. Classes are drawn one image at a
+time, not four. The learning rate falls by half a cosine.
 
 Reference: Liu et al., "GistNet: a Geometric Structure Transfer Network for Long-Tailed Recognition", ICCV 2021, section
 3; S, λ and the stages are those of its code for ImageNet-LT. It has no setting for CIFAR.

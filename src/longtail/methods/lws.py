@@ -48,7 +48,7 @@ class LWS(Method):
     """
 
     skips_parameters = True
-    departures = ("batch norms are fixed in the second stage",)
+    departures = ("batch norms are fixed in the second stage", "scales have no weight decay")
 
     def __init__(
         self,

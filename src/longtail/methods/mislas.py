@@ -60,7 +60,7 @@ class MiSLAS(Method):
     """
 
     skips_parameters = True
-    departures = ("smoothed labels spread over the other classes",)
+    departures = ("smoothed labels spread over the other classes", "scales have no weight decay")
 
     def __init__(
         self,
