@@ -1,6 +1,10 @@
 """Text for a terminal: what comes from names and files must not move the cursor, change colours or hide other text."""
 
 import re
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable
 from typing import TextIO
 
 # The control characters but for tab and line feed, and those that change the direction of writing.
@@ -20,3 +24,25 @@ def printable(text: str) -> str:
 def show(text: object = "", *, file: TextIO | None = None, end: str = "\n") -> None:
     """`print`, of printable text; all that the command line shows goes through here, or through its screens."""
     print(printable(str(text)), file=file, end=end)
+
+
+def fold(text: str, columns: int) -> list[str]:
+    """The text in lines of at most so many columns, broken between words; a command at its end stays whole.
+
+    Example:
+        >>> fold("still improving at the end: longtail train --resume a", 24)
+        ['still improving at the', '  end:', '  longtail train --resume a']
+    """
+    if len(text) <= columns:
+        return [text]
+    before, command, rest = text.partition(": longtail ")
+    if command:
+        return [*fold(f"{before}:", columns), f"  longtail {rest}"]
+    return textwrap.wrap(text, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Print lines on stdout, folded to the width of a terminal."""
+    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in lines:
+        show("\n".join(fold(line, columns)) if columns else line)

@@ -1,9 +1,12 @@
 """Every data row of the table of errors that a beginner meets: what is said, and the exit code."""
 
+import importlib
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +69,34 @@ def test_the_text_says_the_same_on_stdout(tmp_path: Path, capsys: Capture) -> No
     assert "train 14  val 0  test 0" in captured.out
     assert "robin       12  ####" in captured.out
     assert captured.err == ""
+
+
+def test_the_text_fits_into_a_terminal_of_80_columns(tmp_path: Path, capsys: Capture) -> None:
+    assert run(["check", str(folder(tmp_path / "birds", {"a wren with a very very long name": 2, "robin": 1}))]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    (longest, shortest) = (line for line in lines if line.endswith("#"))
+    assert len(longest) <= 80
+    assert longest.count("#") == 2 * shortest.count("#") > 30
+    assert longest.startswith("  a wren with a very very long … ")
+
+
+def test_a_terminal_shows_a_word_before_the_folder_is_read(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    said = []
+    module = importlib.import_module("longtail.data.open_dataset")
+    taken = module.take_inventory
+
+    def slow(*arguments: Any, **options: Any) -> Any:
+        time.sleep(1)  # a bar is drawn ten times a second
+        said.append(capsys.readouterr().err)
+        return taken(*arguments, **options)
+
+    monkeypatch.setattr(module, "take_inventory", slow)
+    assert run(["check", str(folder(tmp_path / "birds", {"wren": 2, "robin": 12}))]) == 0
+    assert "checking" in said[0]
+    assert len(set(re.findall("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]", said[0]))) > 1  # it turns
 
 
 def test_a_folder_that_does_not_exist(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,18 @@
 import contextlib
+import re
 import signal
 import time
 
 import pytest
+import rich.progress  # noqa: F401  imported under a test's clock, it would keep that clock for all later tests
 
+from longtail.class_counts import GROUPS
 from longtail.training.stop_request import StoppedError, StopRequest
 from longtail.training.training_screen import TrainingScreen
 
 
-def steps(screen: TrainingScreen, count: int) -> None:
-    for batch in range(1, count + 1):
+def steps(screen: TrainingScreen, count: int, *, first: int = 1) -> None:
+    for batch in range(first, first + count):
         screen.step(epoch=0, batch=batch, loss=1.0, lr=0.1, images=8)
 
 
@@ -22,7 +25,7 @@ def test_a_long_training_without_an_accelerator_is_told_after_some_steps(
     screen.start(epochs=100, steps=50, epoch=0)
     steps(screen, 20)
     said = " ".join(capsys.readouterr().err.split())
-    assert "no accelerator: at the speed of the first 1 step this takes" in said
+    assert "no accelerator: at the speed of the first 2 steps this takes" in said
     assert "--epochs 1 would take about 30 minutes" in said
 
 
@@ -38,6 +41,59 @@ def test_an_epoch_is_one_line_with_the_groups(capsys: pytest.CaptureFixture[str]
     screen.start(epochs=2, steps=1, epoch=0)
     screen.epoch({"epoch": 1, "train/loss": 1.5, "val/accuracy": 0.5, "val/balanced": 0.4, "val/accuracy_few": None})
     assert "epoch 1/2  loss 1.500  val: all 50.0% balanced 40.0%" in capsys.readouterr().err
+
+
+def test_a_bar_of_80_columns_keeps_the_epoch_and_the_time_that_is_left(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    accuracies = {f"val/{name}": 0.5 for name in ("accuracy", "balanced", *map("accuracy_{}".format, GROUPS))}
+    with TrainingScreen() as screen:
+        screen.start(epochs=100, steps=50, epoch=0)
+        for batch in range(1, 6):
+            time.sleep(0.12)  # the bar is drawn ten times a second
+            steps(screen, 1, first=batch)
+        screen.epoch({"epoch": 1, "train/loss": 1.5, **accuracies})
+        capsys.readouterr()
+        steps(screen, 1, first=6)
+        time.sleep(0.5)
+        said = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", capsys.readouterr().err)
+    drawn = re.split(r"[\r\n]", said)[-1].rstrip()
+    assert re.search(r"^. epoch 1/100 ━+ \d:\d\d:\d\d loss 1.000 all 50.0% balanced 50.0%", drawn)
+    assert drawn.endswith("…")
+    assert len(drawn) < 79  # a terminal writes ^C at its end
+
+
+def test_what_starts_a_training_is_not_counted_as_a_step(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    screen = TrainingScreen()
+    screen.start(epochs=1, steps=100, epoch=0)
+    clock[0] += 30  # workers start
+    for batch in range(1, 6):
+        steps(screen, 1, first=batch)
+        clock[0] += 1
+    assert "training takes about 95 s" in capsys.readouterr().err
+
+
+def test_lines_are_folded_between_words_on_a_terminal_alone(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = "still improving on validation at the end: longtail train --resume 'runs/a b' --epochs 60"
+    TrainingScreen().say(said)
+    assert capsys.readouterr().err == said + "\n"
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "30")
+    TrainingScreen().say(said)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "still improving on validation",
+        "  at the end:",
+        "  longtail train --resume 'runs/a b' --epochs 60",
+    ]
 
 
 def test_a_terminal_shows_a_word_until_a_bar_does(

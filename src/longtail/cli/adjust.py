@@ -1,6 +1,5 @@
 """`longtail adjust RUN`."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -50,24 +49,28 @@ def adjust(
     json
         Print one JSON object.
     """
-    from longtail.training.run_folder.adjust import adjust as adjust_run
-    from longtail.training.run_folder.adjust import clear_adjustment
+    from longtail.cli.screen import Status
 
     if clear:
+        from longtail.training.run_folder.adjust import clear_adjustment
+
         if any(value is not None for value in (tau, temperature, prior, abstain_below, precision)):
             raise UsageError("--clear takes no other option", "it goes back to the model as it was trained")
         clear_adjustment(run)
         show(f"{run}: as trained")
         return 0
-    show(f"adjusting {run}", file=sys.stderr)
-    found = adjust_run(
-        run,
-        tau=_number(tau, "--tau"),
-        temperature=_number(temperature, "--temperature"),
-        prior=prior,
-        abstain_below=abstain_below,
-        precision=precision,
-    )
+    tau_given, temperature_given = _number(tau, "--tau"), _number(temperature, "--temperature")
+    with Status(f"adjusting {run}"):
+        from longtail.training.run_folder.adjust import adjust as adjust_run
+
+        found = adjust_run(
+            run,
+            tau=tau_given,
+            temperature=temperature_given,
+            prior=prior,
+            abstain_below=abstain_below,
+            precision=precision,
+        )
     if json:
         _print_json(found)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from longtail._errors import DataError, counted
-from longtail._printable import show
+from longtail._printable import show, show_lines
 
 if TYPE_CHECKING:
     from longtail.data.check import CheckReport
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Of more classes, only the largest and the smallest are shown.
 _MOST_LINES = 24
+# A bar ends before this column of a terminal.
+_COLUMNS = 80
 
 
 def check(
@@ -67,22 +69,22 @@ def check(
 
     faults: list[DataError] = []
     report = None
-    found = _take_leniently(
-        faults,
-        data,
-        root,
-        seed,
-        path_column=path_column,
-        label_column=label_column,
-        allow_empty=allow_empty,
-        ignore_unknown=ignore_unknown,
-    )
-    if found is not None:
-        try:
-            with Screen(f"checking {data}") as screen:
+    with Screen(f"checking {data}") as screen:
+        found = _take_leniently(
+            faults,
+            data,
+            root,
+            seed,
+            path_column=path_column,
+            label_column=label_column,
+            allow_empty=allow_empty,
+            ignore_unknown=ignore_unknown,
+        )
+        if found is not None:
+            try:
                 report = check_data(found, full=full, progress=screen.advance)
-        except DataError as error:
-            faults.append(error)
+            except DataError as error:
+                faults.append(error)
     if faults or report is None:
         if json:
             _print_json(_failed(data, faults))
@@ -96,7 +98,7 @@ def check(
     if json:
         _print_json(report.as_json())
     else:
-        show("\n".join(_lines(report)))
+        show_lines(_lines(report))
     warnings = [problem for problem in report.problems if problem.severity == "warning"]
     if strict and warnings:
         raise DataError(
@@ -193,14 +195,19 @@ def _page(report: "CheckReport") -> str:
     )
 
 
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else name[: width - 1] + "…"
+
+
 def _histogram(data: "Inventory") -> list[str]:
     """One bar per class, the largest first."""
     ranked = sorted(zip(data.class_counts, data.classes, strict=True), key=lambda pair: -pair[0])
     half = _MOST_LINES // 2
     shown = ranked if len(ranked) <= _MOST_LINES else [*ranked[:half], *ranked[-half:]]
     width = min(max(len(name) for _, name in shown), 30)
+    longest = min(40, max(_COLUMNS - width - 14, 1))
     bars = [
-        f"  {name[:width]:<{width}}  {count:>7,}  {'#' * round(40 * count / max(ranked[0][0], 1))}".rstrip()
+        f"  {_cut(name, width):<{width}}  {count:>7,}  {'#' * round(longest * count / max(ranked[0][0], 1))}".rstrip()
         for count, name in shown
     ]
     if len(shown) < len(ranked):

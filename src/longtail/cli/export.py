@@ -1,6 +1,5 @@
 """`longtail export RUN`."""
 
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,11 +47,13 @@ def export(
             raise UsageError(f"--out must end in .onnx, got {out}", "", "change --out, or choose --format safetensors")
     elif out is not None and (out.is_file() or out.suffix == ".onnx"):
         raise UsageError(f"--out must be a folder for --format safetensors, got {out}", "", "change --out")
-    from longtail.inference import load
+    from longtail.cli.screen import Status
 
-    classifier = load(run, as_trained=as_trained)
-    show(f"exporting {run} to {format_}", file=sys.stderr)  # a deep model takes a minute
-    written = classifier.export(out or run / ("model.onnx" if format_ == "onnx" else "hub"))
+    with Status(f"exporting {run} to {format_}"):  # a deep model takes a minute
+        from longtail.inference import load
+
+        classifier = load(run, as_trained=as_trained)
+        written = classifier.export(out or run / ("model.onnx" if format_ == "onnx" else "hub"))
     show(written.path)
     if written.max_difference is not None:
         sizes = ", ".join(map(str, written.batch_sizes))

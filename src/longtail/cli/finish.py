@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from longtail._printable import show
+from longtail._printable import show_lines
 
 
 def finish(
@@ -33,5 +33,5 @@ def finish(
         from longtail.training import finish_run
 
         finished = finish_run(run, keep=keep, callback=screen)
-    show("\n".join(summary(finished)))
+    show_lines(summary(finished))
     return 0

@@ -1,6 +1,7 @@
 """`longtail predict RUN IMAGES...`."""
 
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -64,12 +65,13 @@ def predict(
         raise UsageError(f"--out must end in .csv or .json, got {out}", "the ending chooses the format")
     from longtail._files import write_text
     from longtail.cli.screen import Screen
-    from longtail.data.unlabelled import find_images
-    from longtail.inference import load
 
-    paths = find_images(images, path_column=path_column)
-    classifier = load(run, as_trained=as_trained)
-    with Screen(f"classifying {counted(len(paths), 'image')}") as screen:
+    with Screen(f"classifying by {run}") as screen:
+        from longtail.data.unlabelled import find_images
+        from longtail.inference import load
+
+        paths = find_images(images, path_column=path_column)
+        classifier = load(run, as_trained=as_trained)
         found = classifier.predict(paths, top=top, batch_size=batch_size, workers=workers, progress=screen.advance)
     if out is not None:
         write_text(out, found.to_csv() if out.suffix == ".csv" else found.to_json())
@@ -78,7 +80,7 @@ def predict(
     elif out is not None:
         show(f"{counted(len(found) - len(found.unreadable), 'image')} classified: {out}")
     else:
-        show("\n".join(found.lines()))
+        show("\n".join(found.lines(shutil.get_terminal_size().columns if sys.stdout.isatty() else None)))
     for image in found.unreadable:
         show(f"longtail: {image.path} cannot be read: {image.error}", file=sys.stderr)
     return 3 if found.unreadable else 0

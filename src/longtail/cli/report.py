@@ -5,7 +5,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from longtail._printable import show
+from longtail._printable import show, show_lines
 
 
 def report(
@@ -36,15 +36,20 @@ def report(
 
     if not runs:
         raise UsageError("RUN is missing", "", "name the folder of a run, for example runs/birds-1")
-    from longtail.training.run_folder.report import write_comparison, write_report
+    from longtail.cli.screen import Status
 
-    if len(runs) == 1:
-        file = write_report(runs[0], out, as_trained=as_trained)
-    else:
-        file = out or runs[0].parent / "comparison.html"
-        comparison = write_comparison(runs, file, as_trained=as_trained)
-        names = list(comparison.evaluations)
-        show("\n".join(comparison.verdict(name) for name in names[1:]))
+    verdicts = []
+    with Status(f"reading {runs[0]}" if len(runs) == 1 else f"comparing {len(runs)} runs"):
+        from longtail.training.run_folder.report import write_comparison, write_report
+
+        if len(runs) == 1:
+            file = write_report(runs[0], out, as_trained=as_trained)
+        else:
+            file = out or runs[0].parent / "comparison.html"
+            comparison = write_comparison(runs, file, as_trained=as_trained)
+            names = list(comparison.evaluations)
+            verdicts = [comparison.verdict(name) for name in names[1:]]
+    show_lines(verdicts)
     show(f"{'report' if len(runs) == 1 else 'comparison'}: {file}")
     if open_:
         import webbrowser

@@ -8,13 +8,19 @@ from longtail._printable import printable, show
 
 
 class Status:
-    """The current step: one changing line on a terminal, plain lines elsewhere."""
+    """The current step: one line that moves on a terminal, plain lines elsewhere.
 
-    def __init__(self) -> None:
+    Args:
+        first: the first step.
+    """
+
+    def __init__(self, first: str | None = None) -> None:
         from rich.console import Console
 
         self._console = Console(file=sys.stderr)
         self._status = self._console.status("")
+        if first is not None:
+            self.say(first)
 
     def say(self, message: str) -> None:
         """Show the step."""
@@ -46,15 +52,19 @@ class Screen:
     def __init__(self, title: str, unit: str = "images") -> None:
         from rich.console import Console
         from rich.markup import escape
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
         self._console = Console(file=sys.stderr)
         counts = "{task.fields[shown]}"
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            SpinnerColumn(),  # turns where there is nothing to count
+            # Of a long name, a narrow terminal cuts this column, and no other.
+            TextColumn("{task.description}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            BarColumn(bar_width=12),
             TextColumn(counts),
             TimeRemainingColumn(),
+            expand=True,
             console=self._console,
             transient=True,
             disable=not self._console.is_terminal,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack, get_args, get
 from cyclopts import Parameter, Token
 
 from longtail._errors import UsageError
-from longtail._printable import show
+from longtail._printable import show, show_lines
 from longtail.cli.print_table import accuracy_lines, spread_lines
 from longtail.training.flags import TrainFlags, nest_flags, with_flags
 from longtail.training.settings import parse_value, resolve_settings
@@ -110,7 +110,7 @@ def train(
             accept_data_changes=accept_data_changes,
         )
     if screen.is_first_rank:
-        show("\n".join(summary(run)))
+        show_lines(summary(run))
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Unpack
 
 from cyclopts import Parameter
 
-from longtail._printable import show
+from longtail._printable import show, show_lines
 from longtail.cli.train import annotate_flag, summary
 from longtail.study import check_optuna
 from longtail.training.duration import parse_duration
@@ -67,7 +67,7 @@ def tune(
             started=started,
         )
     if found.run is not None:
-        show("\n".join(summary(found.run)))
+        show_lines(summary(found.run))
     show(f"best:   trial {found.best.number} of {found.trials}, {found.best.value:.1%} on {found.judge}")
     show(f"study:  {found.path / 'study.html'}")
     return 0

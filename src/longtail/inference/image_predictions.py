@@ -130,8 +130,12 @@ class ImagePredictions(Sequence[ImagePrediction]):
             csv_rows(text, [[to_cell(image.path), *cells, *empty, to_cell(image.error)]])
         return text.getvalue()
 
-    def lines(self) -> list[str]:
-        """A table for a terminal; rare classes have a star."""
+    def lines(self, columns: int | None = None) -> list[str]:
+        """A table for a terminal; rare classes have a star.
+
+        Args:
+            columns: of the terminal: where a row of the table would be longer, each class has a line of its own.
+        """
         rows = [
             [image.path + UNSURE * image.abstained]
             + [f"{g.name}{RARE if g.rare else ''} {g.probability:.1%}" for g in image.guesses]
@@ -139,9 +143,11 @@ class ImagePredictions(Sequence[ImagePrediction]):
             else [image.path, "unreadable"]
             for image in self
         ]
-        columns = max((len(row) for row in rows), default=0)
-        widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(columns)]
+        cells = max((len(row) for row in rows), default=0)
+        widths = [max(len(row[c]) for row in rows if c < len(row)) for c in range(cells)]
         table = ["  ".join(f"{cell:<{widths[c]}}" for c, cell in enumerate(row)).rstrip() for row in rows]
+        if columns is not None and max(map(len, table), default=0) > columns:
+            table = [line for row in rows for line in (row[0], *(f"  {cell}" for cell in row[1:]))]
         rare = any(guess.rare for image in self for guess in image.guesses)
         if rare:
             table.append(f"{RARE} rare: a class with few training images")

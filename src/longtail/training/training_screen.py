@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from longtail._errors import counted
-from longtail._printable import printable
+from longtail._printable import fold, printable
 from longtail.training.callback import Callback
 from longtail.training.duration import format_duration
 
@@ -33,6 +33,7 @@ class TrainingScreen(Callback):
     def __init__(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
         # The other ranks of torchrun are silent.
         self.is_first_rank = os.environ.get("RANK", "0") == "0"
@@ -42,7 +43,11 @@ class TrainingScreen(Callback):
             TextColumn("{task.fields[epoch]}"),
             BarColumn(bar_width=12),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[shown]}"),  # last, because a narrow terminal cuts it
+            # A narrow terminal cuts this column, and no other. Beside it there is room for the ^C of a terminal: in a
+            # full line it would break the line.
+            TextColumn("{task.fields[shown]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            TextColumn("", table_column=Column(width=1)),
+            expand=True,
             console=self._console,
             transient=True,
             disable=not self._console.is_terminal or not self.is_first_rank,
@@ -50,15 +55,16 @@ class TrainingScreen(Callback):
         self._spinner = self._console.status("")
         self._task = self._bar.add_task("training", total=None, epoch="", shown="")
         self._epochs = self._steps = self._images = self._seen = 0
-        self._since = time.monotonic()
+        self._since = self._first = time.monotonic()
         self._accuracies = ""
         self._waiting_for = ""
         self._began = self._told = self._since
         self._judged = self._stops = False
 
     def say(self, message: str) -> None:
-        """Print a line."""
-        self._console.print(printable(message), markup=False, emoji=False, highlight=False, soft_wrap=True)
+        """Print a line; on a terminal in several where it is too long."""
+        lines = fold(printable(message), self._console.width) if self._console.is_terminal else [printable(message)]
+        self._console.print("\n".join(lines), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def wait(self, message: str) -> None:
         """Show that something is under way, until a bar is shown or the run is over; off a terminal, a line."""
@@ -110,8 +116,10 @@ class TrainingScreen(Callback):
         """Move the bar."""
         self._images += images
         self._seen += 1
-        late = time.monotonic() - self._since > _SECONDS_TO_JUDGE
-        if not self._judged and (self._seen == _STEPS_TO_JUDGE or late):
+        if self._seen == 1:
+            self._first = time.monotonic()  # what starts the training is not counted as a step
+        late = time.monotonic() - self._first > _SECONDS_TO_JUDGE
+        if not self._judged and self._seen > 1 and (self._seen == _STEPS_TO_JUDGE or late):
             self._judged = True
             self._estimate(done=epoch * self._steps + batch)
         speed = self._images / max(time.monotonic() - self._since, 1e-9)
@@ -119,14 +127,15 @@ class TrainingScreen(Callback):
             self._task,
             completed=epoch * self._steps + batch,
             epoch="stopping" if self._stops else f"epoch {epoch + 1}/{self._epochs}",
-            shown=f"loss {loss:.3f} {speed:.0f} img/s lr {lr:.2g} {self._accuracies}",
+            shown=" ".join(filter(None, (f"loss {loss:.3f}", self._accuracies, f"{speed:.0f} img/s", f"lr {lr:.2g}"))),
         )
 
     def _estimate(self, *, done: int) -> None:
         """Show how long the training will take, and what would be faster if that is long for want of an accelerator."""
+        each = (time.monotonic() - self._first) / (self._seen - 1)
+        minutes = (self._epochs * self._steps - done) * each / 60
         import torch
 
-        minutes = (self._epochs * self._steps - done) * (time.monotonic() - self._since) / self._seen / 60
         if minutes > _LONG and not torch.accelerator.is_available():
             fewer = max(1, int(self._epochs * _LONG / minutes))
             faster = f"--epochs {fewer} would take about {_LONG} minutes, and a smaller --model is faster"
