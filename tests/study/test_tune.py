@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from longtail.study.open_storage import NAME, Identity, find_study, make_study, 
 from longtail.study.score_training import Embedded, score_training, trial_config
 from longtail.study.search_space import METHODS, SearchSpace, choose_choices
 from longtail.study.tune import data_digest, tune
-from longtail.study.write_study import importances, write_page
+from longtail.study.write_study import importances, write_page, write_study
 from longtail.training import Callback, RunConfig, build_config, load_run
 from longtail.training.build import build_run
 from longtail.training.stop_request import StoppedError
@@ -76,6 +77,27 @@ def test_a_study_ends_with_its_best_trial_trained(study: Path) -> None:
     assert {key: again[key] for key in ("optim", "epochs", "seed")} == {
         key: settings[key] for key in ("optim", "epochs", "seed")
     }
+
+
+def test_the_time_kept_for_the_best_run_is_that_of_the_longest_trial(study: Path, tmp_path: Path) -> None:
+    kept = []
+
+    class Heard(Callback):
+        def progress(self, what: str, done: int, total: int) -> None:
+            if what.startswith("trial"):
+                kept.append(total - done)  # of 30 minutes, the bar shows the seconds that are gone
+                raise StoppedError(signal.SIGINT, "")
+
+    shutil.copytree(study, tmp_path / "study")
+    opened = find_study(open_storage(f"sqlite:///{tmp_path / 'study' / NAME}"), "digits")
+    assert opened is not None
+    longest = max(trial.duration.total_seconds() for trial in opened[0].trials if trial.duration)
+    # There is time for the report and 1.2 times the longest trial, and no further trial begins.
+    tune(config(), out=tmp_path / "study", name="digits", minutes=(15 + 1.2 * longest) / 60, callback=Heard())
+    assert kept == []
+    with pytest.raises(StoppedError):
+        tune(config(), out=tmp_path / "study", name="digits", minutes=30, callback=Heard())
+    assert kept
 
 
 def test_the_first_trial_is_the_default(study: Path) -> None:
@@ -133,6 +155,28 @@ def _open(folder: str, start: Any, failed: Any) -> None:
             open_storage(f"sqlite:///{folder}/{number}.db")
         except Exception as error:
             failed.put(f"{number}: {error}")
+
+
+def test_processes_that_share_the_folder_of_a_study_write_in_turn(study: Path, tmp_path: Path) -> None:
+    opened = find_study(open_storage(f"sqlite:///{study / NAME}"), "digits")
+    assert opened is not None
+    failed = []
+
+    def write() -> None:
+        try:
+            for _ in range(15):
+                write_study(tmp_path, opened[0], lambda _: config())
+        except DataError as error:
+            failed.append(error)
+
+    writers = [threading.Thread(target=write) for _ in range(4)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert failed == []
+    assert rows(tmp_path) == rows(study)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["best.yaml", "trials.csv"]
 
 
 def test_storages_that_several_processes_make_at_once_are_opened_by_all(tmp_path: Path) -> None:

@@ -87,7 +87,12 @@ def comparison(num_classes: int = 40) -> Comparison:
         "erm, seed 1": base.logits + noise[1],
         "balanced_softmax": adjust_logits(base.logits, base.counts, 1.4) + noise[2],
     }
-    return compare_runs(runs, base.target, base.counts, base.classes, replicates=300)
+    settings = {
+        name: {"method.loss_settings.reduction": "mean", "method.loss": "balanced_softmax" if number == 2 else "ce"}
+        for number, name in enumerate(runs)
+    }
+    settings["erm"].pop("method.loss_settings.reduction")
+    return compare_runs(runs, base.target, base.counts, base.classes, replicates=300, settings=settings)
 
 
 def mixture(num_classes: int, layers: int = 31, components: int = 4) -> list[MixtureLayer]:

@@ -1,8 +1,10 @@
 """What a study leaves in its folder: `trials.csv`, `best.yaml` and the page that shows what mattered."""
 
+import contextlib
 import statistics
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import optuna
@@ -11,15 +13,19 @@ from optuna.importance import MeanDecreaseImpurityImportanceEvaluator, get_param
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
+from longtail._errors import UsageError
 from longtail._files import csv_rows, whole_text_file, write_text
 from longtail.evaluation.report import StudyRecord, StudyTrial, render_study
 from longtail.study.open_storage import quiet
 from longtail.training.run_config import RunConfig
+from longtail.training.run_folder.run_lock import run_lock
 
 TRIALS, BEST, PAGE = "trials.csv", "best.yaml", "study.html"
 _STATES = {TrialState.COMPLETE: "complete", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
 # Fewer trials do not tell which value mattered.
 _FEWEST = 8
+# Seconds for which a process waits until another has written.
+_PATIENCE = 30.0
 
 
 def over(study: Study) -> list[FrozenTrial]:
@@ -35,6 +41,27 @@ def best_trial(study: Study) -> FrozenTrial | None:
 
 def write_study(folder: Path, study: Study, config_of: Callable[[FrozenTrial], RunConfig]) -> None:
     """Write trials.csv and best.yaml, which `longtail train --config` repeats."""
+    with _in_turn(folder):
+        _write_study(folder, study, config_of)
+
+
+@contextlib.contextmanager
+def _in_turn(folder: Path) -> Iterator[None]:
+    """Let the processes of a study write its files one after the other: they share the names of drafts, too."""
+    end = time.monotonic() + _PATIENCE
+    with contextlib.ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(run_lock(folder))
+                break
+            except UsageError:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(0.05)
+        yield
+
+
+def _write_study(folder: Path, study: Study, config_of: Callable[[FrozenTrial], RunConfig]) -> None:
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.is_finished()]
     names = list(dict.fromkeys(name for trial in trials for name in trial.params))
     with whole_text_file(folder / TRIALS) as out:
@@ -69,7 +96,8 @@ def write_page(folder: Path, study: Study, *, judge: str, data: str, best: Path)
         importances=importances(over(study), chosen),
         choices=_by_choice(trials),
     )
-    write_text(folder / PAGE, render_study(record), errors="replace")
+    with _in_turn(folder):
+        write_text(folder / PAGE, render_study(record), errors="replace")
     return folder / PAGE
 
 

@@ -101,6 +101,16 @@ def test_no_page_scrolls_sideways(open_page: Open, name: str) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_names_of_settings_stay_in_their_column_on_a_narrow_screen(open_page: Open) -> None:
+    page = open_page("comparison")
+    page.set_viewport_size({"width": 390, "height": 900})
+    beyond = """[...document.querySelectorAll("#settings th code")].map(
+        code => code.getBoundingClientRect().right - code.closest("th").getBoundingClientRect().right)"""
+    found = page.evaluate(beyond)
+    assert len(found) == 2
+    assert max(found) <= 0
+
+
 def test_numbers_sort_largest_first_and_then_smallest_first_with_dashes_last(open_page: Open) -> None:
     page = open_page("thousand")
     head = page.locator("#table th[scope=col]", has_text="Precision")

@@ -104,6 +104,14 @@ def test_a_run_that_learned_is_better_than_one_that_did_not(idle_run: Path, digi
     assert embedded(tmp_path / "page.html")["baseline"] == "idle"
 
 
+def test_a_setting_that_is_set_in_no_run_does_not_differ(compound_run: Path, digits_run: Path) -> None:
+    differing = compare([digits_run, compound_run]).setting_differences()
+    assert differing["method.name"] == ("erm", "compound_bn")
+    rows = [set(row) for row in differing.values()]
+    assert all(row - {"–", "null"} for row in rows)
+    assert not any("null" in row for row in rows)
+
+
 def test_runs_of_the_same_name_are_told_apart(digits_run: Path, tmp_path: Path) -> None:
     a, b = copy(digits_run, tmp_path / "a" / "run"), copy(digits_run, tmp_path / "b" / "run")
     assert list(compare([a, b]).evaluations) == [str(a), str(b)]

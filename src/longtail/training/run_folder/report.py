@@ -105,12 +105,12 @@ def _as_used(run: FinishedRun, as_trained: bool) -> Predictions:
 
 
 def _flat(settings: Mapping[str, Any], decision: Decision | None) -> dict[str, str]:
-    """Settings by their full keys, as text; what was adjusted counts as one."""
+    """Settings by their full keys, as text, without those that are not set; what was adjusted counts as one."""
     flat: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):
             flat |= {f"{key}.{inner}": text for inner, text in _flat(value, None).items() if inner != "adjusted"}
-        else:
+        elif value is not None:
             flat[key] = json.dumps(value, ensure_ascii=False, default=str).strip('"')
     return flat | {"adjusted": "as trained" if decision is None else str(decision)}
 
