@@ -36,7 +36,14 @@ def test_a_stopped_run_becomes_the_model_of_its_checkpoint(tmp_path: Path) -> No
     stopped(tmp_path, steps=5)
     with pytest.raises(DataError, match="not finished"):
         load_run(tmp_path)
-    finish_run(tmp_path)
+    lines: list[str] = []
+
+    class Heard(Callback):
+        def say(self, message: str) -> None:
+            lines.append(message)
+
+    finish_run(tmp_path, callback=Heard())
+    assert "time     that of the predictions: nothing more is trained" in lines
     weights = load_model(tmp_path / "model").model.state_dict()
     kept = read_checkpoint(tmp_path / "last.ckpt")["method"]
     assert all(torch.equal(value, kept[f"model.{name}"]) for name, value in weights.items())

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import re
 import shutil
 import subprocess
 import sys
@@ -272,12 +273,37 @@ def test_a_time_that_is_too_short_is_called_so(folder: Path) -> None:
         def say(self, message: str) -> None:
             self.lines.append(message)
 
-    config = build_config(layer_settings({"data": str(folder), "time": "1s"}))
+    config = build_config(layer_settings({"data": str(folder), "time": "60s"}))
     data = open_dataset(folder, val_fraction=0, check=True)
-    late = Budget(1.0, time.monotonic() - 0.999)
+    late = Budget(60.0, time.monotonic() - 59.999)
     planned = plan_run(config, data, late, device=torch.device("cpu"), callback=Heard())
     assert planned.image_size == 32
-    assert "is too short for 26 images" in Heard.lines[0]
+    assert "60 s is too short for 26 images" in Heard.lines[0]
+    seconds = re.search(r"takes about (\d+) s$", Heard.lines[0])
+    assert seconds is not None
+    assert int(seconds[1]) > 60
+
+
+def test_data_and_folder_are_said_before_the_run_is_planned(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+
+    class PlannedError(Exception):
+        pass
+
+    class Heard(Callback):
+        def say(self, message: str) -> None:
+            lines.append(message)
+
+    def planned(*_: object, **__: object) -> None:
+        raise PlannedError
+
+    monkeypatch.setattr("longtail.training.run.plan_run", planned)
+    with pytest.raises(PlannedError):
+        train_run(build_config(layer_settings({"data": str(folder)})), out=tmp_path / "run", callback=Heard())
+    assert lines[0].startswith(f"data     {folder}: ")
+    assert lines[1] == f"folder   {tmp_path / 'run'}"
 
 
 def test_confidences_are_calibrated_by_the_cross_validation(run: Run) -> None:

@@ -67,7 +67,7 @@ from longtail.training.stop_request import DivergedError, StoppedError
 _TRIAL_SHARE, _EMBED_SHARE = 1 / 10, 1 / 3
 # Held out where there are no validation images and trials train.
 _HELD_OUT = 0.2
-# Seconds for the report of the best run, and how much longer than a trial its training may take.
+# Seconds for the test images and the report of the best run, and how much longer than a trial its training may take.
 _OVERHEAD, _SLOWER = 15.0, 1.3
 # Trials before which nothing is pruned.
 _STARTUP = 4
@@ -141,7 +141,8 @@ def tune(
     if storage is None and (out / TRIALS).exists() and not (out / NAME).exists():
         raise gone(url, f"{out / TRIALS} has trials, and {NAME} is missing")
     find_method(config)
-    data = without_test(open_data(config))
+    whole = open_data(config)
+    data, tests = without_test(whole), len(whole.test)
     digest = data_digest(data)
     make_folder(out)
     connection = open_storage(url)
@@ -155,7 +156,9 @@ def tune(
         study, identity = found
         check_identity(identity, data=config.data, digest=digest, url=url)
         space = SearchSpace(build_config(identity.base), tuple(identity.choices), identity.tunes)
-        search = _Search(connection, study, space, data, fabric, out, url, callback, begun=begun, seconds=60 * minutes)
+        search = _Search(
+            connection, study, space, data, fabric, out, url, callback, begun=begun, seconds=60 * minutes, tests=tests
+        )
         done = len(over(study))
         joined = f": going on after {counted(done, 'trial')}" if done else ""
         say(f"study    {out}{joined}, {format_duration(60 * minutes)}, on {search.judge}")
@@ -218,6 +221,7 @@ class _Search:
         *,
         begun: float,
         seconds: float,
+        tests: int,
     ) -> None:
         self._storage, self._study, self._space, self._fabric = storage, study, space, fabric
         self._out, self._url = out, url
@@ -228,13 +232,16 @@ class _Search:
             data = hold_out_validation(data, base.val_fraction or _HELD_OUT, base.seed)
         self._data = data
         self._embedded: Embedded | None = None
+        # Seconds that the training of the best takes beside what its trial took.
+        self._beside = _OVERHEAD
         if space.has_heads:
-            frozen = replace(base, epochs=0)
+            frozen, now = replace(base, epochs=0), time.monotonic()
             self._embedded = embed_for_heads(
                 frozen, data, device=fabric.device, callback=callback, validate=self._trains or can_judge(data)
             )
-        # To train the best takes at least as long as to come so far.
-        self._reserve = max(_OVERHEAD, time.monotonic() - begun)
+            each = (time.monotonic() - now) / (len(data.train) + len(data.val))
+            self._beside += each * (tests + len(data.train) * bool(base.mirror_features))
+        self._reserve = self._beside
         epochs = base.planned_epochs if self._trains else 1
         study.pruner = MedianPruner(n_startup_trials=_STARTUP, n_warmup_steps=epochs // 3, n_min_trials=2)
 
@@ -248,6 +255,8 @@ class _Search:
         """Trials until the time is up, or there are so many."""
         number = 0
         while trials is None or number < trials:
+            durations = [trial.duration.total_seconds() for trial in over(self._study) if trial.duration]
+            self._reserve = self._beside + _SLOWER * max(durations, default=0.0)
             if time.monotonic() > self._deadline - self._reserve and best_trial(self._study) is not None:
                 break  # there is one at least, however long that takes
             self._show()
@@ -317,7 +326,6 @@ class _Search:
             # Of the trial's number, so that a study repeats, and two processes do not suggest the same.
             seed = 7919 * self._space.base.seed + trial.number
             self._study.sampler = TPESampler(seed=seed, multivariate=True, group=True, constant_liar=True)
-            begun = time.monotonic()
             try:
                 with heartbeat(self._storage, self._study, trial):
                     value = self._score(trial)
@@ -334,8 +342,6 @@ class _Search:
                 raise
             else:
                 self._study.tell(trial, value)
-        if self._trains:
-            self._reserve = max(self._reserve, _OVERHEAD + _SLOWER * (time.monotonic() - begun))
 
     def _score(self, trial: Trial) -> float:
         settings = self._space.suggest(trial)

@@ -142,10 +142,20 @@ def resolve_run(config: RunConfig) -> RunConfig:
     return build_run(config, data).config
 
 
+def describe_data(data: LongTailData, folder: Path) -> list[str]:
+    """The first lines on the screen, before the run is planned."""
+    counts = [count for count in data.class_counts if count]
+    return [
+        f"data     {data.name}: {len(data.train):,} images of {counted(len(data.classes), 'class')} "
+        f"({max(counts):,} to {min(counts):,} each)",
+        f"folder   {folder}",
+    ]
+
+
 def describe_run(
-    config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device, folder: Path
+    config: RunConfig, data: LongTailData, budget: Budget, *, device: torch.device, trains: bool = True
 ) -> list[str]:
-    """The first lines on the screen: data, network, weights and licence, method, time, folder; 80 columns suffice."""
+    """The lines after these: network, weights and licence, method, time."""
     weights = weights_for(config)
     whose = "from scratch" if weights is None else f"{weights.source} ({weights.licence})"
     size = config.image_size or preprocessing_for(config, data, weights).size
@@ -153,17 +163,15 @@ def describe_run(
     if config.epochs:
         how.append(f"{config.method['name']} for {counted(config.epochs, 'epoch')}")
     limit = "no limit" if budget.seconds is None else f"at most {format_duration(budget.seconds)}"
-    if budget.seconds is None and config.epochs:
+    if not trains:
+        limit = "that of the predictions: nothing more is trained"
+    elif budget.seconds is None and config.epochs:
         limit += "; an estimate follows the first steps"
-    counts = [count for count in data.class_counts if count]
     return [
-        f"data     {data.name}: {len(data.train):,} images of {counted(len(data.classes), 'class')} "
-        f"({max(counts):,} to {min(counts):,} each)",
         f"network  {config.model.name} at {size} px on {device}",
         f"weights  {whose}",
         f"method   {', then '.join(how)}",
         f"time     {limit}",
-        f"folder   {folder}",
     ]
 
 
@@ -214,7 +222,7 @@ def _plan_head(
         callback.say(
             f"{format_duration(budget.seconds)} is too short for {counted(images, 'image')}: at {size} px, "
             f"the {'size that was asked for' if config.image_size else 'smallest size'}, this takes about "
-            f"{format_duration(images * cost(size) + _OVERHEAD)}"
+            f"{format_duration(budget.seconds - budget.left + images * cost(size) + _OVERHEAD)}"
         )
     if config.image_size is None and embed and weights is not None and side <= SMALL:
         smaller = [other for other in _SMALLER if side <= other < size]

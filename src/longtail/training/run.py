@@ -30,7 +30,7 @@ from longtail.training.frozen_head import scored_images
 from longtail.training.launch import launch
 from longtail.training.loggers import add_loggers, check_loggers
 from longtail.training.loop import TrainingLoop
-from longtail.training.plan_run import budget_of, describe_run, larger_size, plan_run
+from longtail.training.plan_run import budget_of, describe_data, describe_run, larger_size, plan_run
 from longtail.training.run_config import Keep, RunConfig
 from longtail.training.run_folder.data_record import (
     data_changes,
@@ -175,6 +175,8 @@ def _train(
     elif first and not exists:
         folder.check_unused()
     data = open_data(config)
+    for line in describe_data(data, folder.path):
+        say(line)
     sized = config.image_size is not None or state is not None
     if first:
         config = plan_run(config, data, budget, device=fabric.device, callback=callback)
@@ -198,7 +200,7 @@ def _train(
     for line in (
         *parts.data.notes,
         *problems,
-        *describe_run(parts.config, data, budget, device=fabric.device, folder=folder.path),
+        *describe_run(parts.config, data, budget, device=fabric.device, trains=not finish),
     ):
         say(line)
     if state is None and first:
