@@ -41,6 +41,10 @@ COMMANDS = {
 }
 
 
+# Commands that show how far they are, once what they need is imported.
+_SLOW = [["train"], ["tune"], ["finish"], ["check"], ["predict"], ["evaluate"], ["report"], ["adjust"], ["export"]]
+
+
 def main() -> None:
     """Run the command `longtail` and exit with its exit code."""
     import signal
@@ -59,7 +63,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
-    if sys.argv[1:2] in [["train"], ["tune"], ["finish"]] and sys.stderr.isatty() and "--help" not in sys.argv:
+    if sys.argv[1:2] in _SLOW and sys.stderr.isatty() and "--help" not in sys.argv:
         # What is imported next may take a second. The line is written over by the next one, which is longer.
         print("starting", end="\r", file=sys.stderr, flush=True)
     try:

@@ -79,7 +79,9 @@ class Screen:
     def advance(self, done: int, total: int | None) -> None:
         """Move the bar."""
         shown = f"{done / 1e6:.0f} MB" if self._unit == "bytes" else f"{done:,} {self._unit}"
-        self._bar.update(self._task, completed=done, total=total, shown=shown)
+        # A bar that is full stands still, and what follows may take a while.
+        completed = done if total is None else min(done, total - 1e-3)
+        self._bar.update(self._task, completed=completed, total=total, shown=shown)
 
     def __enter__(self) -> Self:
         self._bar.start()
