@@ -10,6 +10,19 @@ from typing import TextIO
 # The control characters but for tab and line feed, and those that change the direction of writing.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
+# The password in the URL of a server.
+_PASSWORD = re.compile(r"(://[^\s:/@]*:)[^\s/@]*(?=@)")
+
+
+def hide_passwords(text: str) -> str:
+    """The text without the passwords in its URLs.
+
+    Example:
+        >>> hide_passwords("postgresql://me:secret@host/name")
+        'postgresql://me:***@host/name'
+    """
+    return _PASSWORD.sub(r"\1***", text)
+
 
 def printable(text: str) -> str:
     r"""The text with control characters spelt out, as Python writes them.

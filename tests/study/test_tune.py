@@ -27,12 +27,12 @@ from longtail.data import open_dataset
 from longtail.evaluation.report import StudyRecord, StudyTrial, render_study
 from longtail.heads import HEADS, balanced_accuracy
 from longtail.study.heartbeat import heartbeat
-from longtail.study.open_storage import NAME, Identity, find_study, make_study, open_storage
+from longtail.study.open_storage import NAME, Identity, find_study, gone, make_study, open_storage
 from longtail.study.score_training import Embedded, score_training, trial_config
 from longtail.study.search_space import METHODS, SearchSpace, choose_choices
 from longtail.study.tune import data_digest, tune
 from longtail.study.write_study import importances, write_page, write_study
-from longtail.training import Callback, RunConfig, build_config, load_run
+from longtail.training import Callback, RunConfig, build_config, load_run, train
 from longtail.training.build import build_run
 from longtail.training.stop_request import StoppedError
 
@@ -325,6 +325,18 @@ def test_a_storage_that_goes_while_it_is_used_leaves_what_was_found(tmp_path: Pa
         tune(config(), out=tmp_path, minutes=30, callback=Remove(tmp_path / NAME))
     assert rows(tmp_path)[0]["state"] == "complete"
     assert yaml.safe_load((tmp_path / "best.yaml").read_text())["data"] == "digits-lt:10"
+
+
+def test_the_password_of_a_server_is_neither_shown_nor_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "postgresql+psycopg://me:secret@127.0.0.1:1/tune"
+    error = gone(url, f"no connection by {url}")
+    assert "secret" not in str(error)
+    assert "postgresql+psycopg://me:***@127.0.0.1:1/tune" in str(error)
+    monkeypatch.setattr("sys.argv", ["longtail", "tune", "digits-lt", "--storage", url])
+    train(config(epochs=1), out=tmp_path)
+    kept = [file for file in tmp_path.rglob("*") if file.is_file() and b"secret" in file.read_bytes()]
+    assert kept == []
+    assert "me:***@127" in (tmp_path / "log.txt").read_text()
 
 
 def test_the_digest_is_of_images_and_labels_wherever_they_are() -> None:

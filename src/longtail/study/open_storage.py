@@ -21,6 +21,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from longtail import __version__
 from longtail._errors import DataError, UsageError
+from longtail._printable import hide_passwords
 
 FORMAT = 1
 NAME = "study.db"
@@ -62,10 +63,10 @@ def open_storage(url: str) -> RDBStorage:
             "the trials are kept in it, and shared by it",
             f"for a file: --storage sqlite:///{url}",
         )
-    lite = url.startswith("sqlite")
+    lite, shown = url.startswith("sqlite"), hide_passwords(url)
     if (file := storage_file(url)) is not None and not file.parent.is_dir():
         raise DataError(
-            f"the folder of the storage {url} does not exist",
+            f"the folder of the storage {shown} does not exist",
             "the trials are kept in it",
             f"make it: mkdir -p {file.parent}",
             code="no-storage",
@@ -88,13 +89,13 @@ def open_storage(url: str) -> RDBStorage:
             time.sleep(0.2 * (attempt + 1))
         except ImportError as error:
             raise UsageError(
-                f"--storage {url} needs a driver that is not installed: {error}",
+                f"--storage {shown} needs a driver that is not installed: {error}",
                 "Optuna reaches databases through SQLAlchemy",
                 "pip install 'psycopg[binary]' for postgresql://, PyMySQL for mysql+pymysql://, or leave --storage out",
             ) from error
         except RuntimeError as error:
             raise DataError(
-                f"the study in {url} was made by another version of Optuna",
+                f"the study in {shown} was made by another version of Optuna",
                 " ".join(str(error).split())[:200],
                 "use that version, or start a new study with another --out",
                 code="other-version",
@@ -129,6 +130,7 @@ def make_study(
 
 def check_identity(found: Identity, *, data: str, digest: str, url: str) -> None:
     """Refuse a study of another version or another data set."""
+    url = hide_passwords(url)
     if (found.format, found.longtail) != (FORMAT, __version__):
         raise DataError(
             f"the study in {url} is of longtail {found.longtail}, this is {__version__}",
@@ -156,8 +158,8 @@ def gone(url: str, error: Exception | str) -> DataError:
     """The error of a storage that cannot be reached."""
     first = " ".join(str(error).split())[:160]
     return DataError(
-        f"the storage of the study is gone: {url}",
-        f"no further trial can be kept ({first})",
+        f"the storage of the study is gone: {hide_passwords(url)}",
+        f"no further trial can be kept ({hide_passwords(first)})",
         "bring it back and run the same command again; the trials so far are in trials.csv, the best in best.yaml",
         code="no-storage",
     )

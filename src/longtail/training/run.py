@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from longtail._errors import DataError, LongtailError, MemoryFullError, UsageError, counted
+from longtail._printable import hide_passwords
 from longtail.data.images import FileImages
 from longtail.data.open_dataset import hold_out_validation
 from longtail.evaluation import Evaluation
@@ -155,6 +156,7 @@ def _train(
     finish: bool,
 ) -> Run:
     budget = budget_of(config, time.monotonic() if started is None else started)
+    command = hide_passwords(shlex.join(sys.argv))  # of a study's storage
     check_loggers(config.loggers)
     fabric = launch(config)
     folder = RunFolder(Path(fabric.broadcast(str(out or next_folder(config.data)))))
@@ -209,9 +211,9 @@ def _train(
             held.enter_context(run_lock(folder.path))
             folder.check_unused()
         folder.write_config(config.as_dict())
-        folder.write_environment(command=shlex.join(sys.argv), device=str(fabric.device))
+        folder.write_environment(command=command, device=str(fabric.device))
         write_record(folder.path, record)
-        folder.log(f"started: {shlex.join(sys.argv)}")
+        folder.log(f"started: {command}")
     parts, head = fit_head(parts, budget.seconds, fabric, callback, own_validation=not drawn)
     if head is not None and not sized and fabric.world_size == 1:
         while size := larger_size(parts.config, data, budget, device=fabric.device):
@@ -238,7 +240,7 @@ def _train(
             say(extended)
         if first:
             remove_sums(folder.path)
-            folder.log(f"{'finished' if finish else 'resumed'}: {shlex.join(sys.argv)}")
+            folder.log(f"{'finished' if finish else 'resumed'}: {command}")
             if settings != read_config(folder.path):
                 folder.write_config(settings)
             if accept:
