@@ -65,11 +65,12 @@ def check(
         Leave out test images of classes that training does not have, instead of stopping.
     """
     from longtail.cli.screen import Screen
-    from longtail.data.check import check_data
 
     faults: list[DataError] = []
     report = None
     with Screen(f"checking {data}") as screen:
+        from longtail.data.check import check_data
+
         found = _take_leniently(
             faults,
             data,

@@ -78,9 +78,9 @@ def evaluate(
                 "a file of weights does not say what network it is of",
                 "for example longtail evaluate --weights resnet32.th.pth --model resnet32 cifar10-lt",
             )
-        from longtail.inference.measure_weights import measure_weights
-
         with Screen(f"evaluating {weights}") as screen:
+            from longtail.inference.measure_weights import measure_weights
+
             foreign = measure_weights(
                 weights,
                 model,
@@ -100,9 +100,9 @@ def evaluate(
         return 0
     if image_size is not None or mean is not None or std is not None:
         raise UsageError("--image-size, --mean and --std go with --weights", "a run knows how it sees images")
-    from longtail.inference.measure import measure
-
     with Screen(f"evaluating {run}") as screen:
+        from longtail.inference.measure import measure
+
         found = measure(
             Path(run),
             data,
