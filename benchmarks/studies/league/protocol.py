@@ -64,6 +64,8 @@ class Arm(NamedTuple):
 
 
 WEAK = (("view", "weak"),)
+# Authors train the second stage for a twentieth of 210 epochs. Of 40 that would be one or two.
+FIFTH = (("classifier_from", 0.8),)
 ARMS: dict[str, Arm] = {
     "cross_entropy": Arm("cross_entropy"),
     "balanced_softmax": Arm("balanced_softmax"),
@@ -73,18 +75,18 @@ ARMS: dict[str, Arm] = {
     "ldam_drw": Arm("ldam_drw", "loss_settings.max_margin", (0.25, 1.0)),
     "vs": Arm("vs", "loss_settings.stretch", (0.0, 0.3)),
     "tau_norm": Arm("tau_norm", "tau", (0.5, 1.5)),
-    "crt": Arm("crt"),
+    "crt": Arm("crt", changes=(("representation_share", 0.8),)),
     "experts": Arm("experts", "strengths", ((0.75, 1.0, 1.25), (1.0, 1.0, 1.0)), WEAK),
-    "weight_balancing": Arm("weight_balancing", "classifier_decay", (0.03, 0.3)),
-    "los": Arm("los", "label_smoothing", (0.9, 0.99)),
-    "mislas": Arm("mislas", "head", (0.2, 0.6)),
+    "weight_balancing": Arm("weight_balancing", "classifier_decay", (0.03, 0.3), FIFTH),
+    "los": Arm("los", "label_smoothing", (0.9, 0.99), FIFTH),
+    "mislas": Arm("mislas", "head", (0.2, 0.6), FIFTH),
     "ride": Arm("ride", "diversity_weight", (0.2, 1.0)),
     "glmc": Arm("glmc", "consistency_weight", (1.0, 10.0)),
     "cbn": Arm("compound_bn", "components", (2, 8), (("row", "cbn"),), passes=1.2),
     "cmo": Arm("cmo", "mixing_probability", (0.25, 1.0)),
     "lade": Arm("lade", "regularizer_weight", (0.03, 0.3)),
-    "lws": Arm("lws"),
-    "disalign": Arm("disalign", "power", (1.0, 2.0)),
+    "lws": Arm("lws", changes=FIFTH),
+    "disalign": Arm("disalign", "power", (1.0, 2.0), FIFTH),
     "unimix": Arm("unimix", "tau", (-0.3, 0.0)),
     "bbn": Arm("bbn"),
     "ib": Arm("ib", "alpha", (300.0, 3000.0)),
