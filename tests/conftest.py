@@ -1,10 +1,27 @@
 """Finished runs on the digits, made once for all tests of a process. Who changes one copies it first."""
 
+import os
+import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# Chromium calls home unless told not to, and has no sandbox as root.
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -61,3 +78,20 @@ def digit_files(tmp_path: Path) -> list[Path]:
     for file, image in zip(files, pixels, strict=True):
         Image.fromarray(image).save(file)
     return files
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    """Chromium, as a user has it."""
+    from playwright.sync_api import sync_playwright
+
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        reason = "there is no Chromium here: apt-get install chromium"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        yield running
+        running.close()

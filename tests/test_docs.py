@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, Page
 
 from benchmarks.figures.__main__ import FIGURES, FOLDER
 from longtail.methods import METHODS
@@ -128,14 +129,37 @@ def test_a_broken_link_of_the_site_is_found(tmp_path: Path) -> None:
     assert list(broken_links(tmp_path)) == ["a.html: b.html#not", "a.html: c.svg"]
 
 
-def test_the_site_builds_without_warnings_and_without_broken_links() -> None:
-    """`make docs`: every page, the API reference from docstrings, and an index to search."""
+def test_the_site_builds_strictly_and_reads_from_disk(browser: Browser) -> None:
+    """`make docs`, in one test, since two builds at once would be in each other's way."""
     command = [sys.executable, "-m", "tools.build_site"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     site = ROOT / "build" / "site"
-    api = (site / "api.html").read_text(encoding="utf-8")
-    assert 'id="longtail.losses.BalancedSoftmaxLoss"' in api or 'id="longtail.train"' in api
-    assert "balanced" in (site / "search.json").read_text(encoding="utf-8").lower()
-    requested = re.findall(r'(?:src|href)="(https?://[^"]+)"', (site / "index.html").read_text(encoding="utf-8"))
-    assert not [address for address in requested if address.endswith((".js", ".css", ".woff2"))]
+    for name in ("train", "tune", "losses.BalancedSoftmaxLoss", "nn.convert_batch_norm"):
+        assert f'id="longtail.{name}"' in (site / "api.html").read_text(encoding="utf-8")
+    pages = [page for page in sorted(site.glob("**/*.html")) if page.name != "404.html"]
+    for width, colours in ((1280, "light"), (390, "dark")):
+        context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=colours)
+        view, complaints = context.new_page(), list[str]()
+        view.on("console", lambda message, told=complaints: told.append(message.text))
+        view.on("pageerror", lambda error, told=complaints: told.append(str(error)))
+        view.on(
+            "request",
+            lambda request, told=complaints: told.append(request.url) if request.url.startswith("http") else None,
+        )
+        for page in pages:
+            view.goto(page.as_uri(), wait_until="load")
+            assert view.evaluate("document.documentElement.scrollWidth") <= width, page.name
+            assert view.evaluate("[...document.images].every(image => image.naturalWidth)"), page.name
+            assert not complaints, page.name
+        search(view, "cutmix", finds="Which method")
+        context.close()
+
+
+def search(view: Page, words: str, *, finds: str) -> None:
+    """Search as a reader does: a key, words, and a page that is found."""
+    view.keyboard.press("Control+k")
+    field = view.get_by_role("combobox", name="Search")
+    view.get_by_text("Loading search").wait_for(state="hidden")
+    field.press_sequentially(words)
+    view.get_by_role("option").filter(has_text=finds).first.wait_for()

@@ -3,7 +3,8 @@
     python -m tools.build_site [--out build/site]
 
 The pages are read on a forge as they are. For the site they are copied beside the studies' READMEs, and links to files
-of the repository that are no pages become plain text. A warning of the generator is an error.
+of the repository that are no pages become plain text. A warning of the generator is an error. The site opens from disk:
+where the generator would load a script of another host for the search, it gets docs/search_from_disk.js.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).parents[1]
+HOSTED_SHIM = "https://unpkg.com/iframe-worker/shim"
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 
 
@@ -114,11 +116,15 @@ def build_site(out: Path) -> None:
     print(done.stdout)
     if done.returncode or re.search(r"\b(warning|error)s?\b", done.stdout, flags=re.IGNORECASE):
         sys.exit("the site has warnings")
-    broken = list(broken_links(ROOT / "build" / "site"))
+    site = ROOT / "build" / "site"
+    for page in site.rglob("*.html"):
+        shim = Path(os.path.relpath(site / "search_from_disk.js", page.parent)).as_posix()
+        page.write_text(page.read_text(encoding="utf-8").replace(HOSTED_SHIM, shim), encoding="utf-8")
+    broken = list(broken_links(site))
     if broken:
         sys.exit("\n".join(["links that lead nowhere:", *broken]))
-    if out != ROOT / "build" / "site":
-        shutil.copytree(ROOT / "build" / "site", out, dirs_exist_ok=True)
+    if out != site:
+        shutil.copytree(site, out, dirs_exist_ok=True)
     print(f"{out}/index.html")
 
 

@@ -1,43 +1,16 @@
 """The page in a real browser, opened from disk as a user would open it."""
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from longtail._files import write_text
 from longtail.evaluation.report import render_comparison, render_report
 from tests.support.demo_report import STRANGE, comparison, full_report
 
-# Chromium calls home unless told not to, and has no sandbox as root.
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-
 Open = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        reason = "there is no Chromium here: apt-get install chromium"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=path, args=list(QUIET))
-        yield running
-        running.close()
 
 
 @pytest.fixture(scope="module")
