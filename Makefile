@@ -79,6 +79,7 @@ bench: $(STAMP)  ## measure speed and memory; appends to benchmarks/speed/result
 # The kernels for arm64 are built where a cross compiler is installed (apt-get install gcc-aarch64-linux-gnu).
 CROSS ?= aarch64-linux-gnu-gcc
 
+# auditwheel looks for patchelf in PATH.
 dist: $(STAMP)  ## build dist/: the sdist, a wheel without kernels, and one with them for x86-64 and arm64
 	rm -rf dist
 	$(BIN)/python -m build --sdist --outdir dist
@@ -87,7 +88,7 @@ dist: $(STAMP)  ## build dist/: the sdist, a wheel without kernels, and one with
 	@if command -v $(CROSS) >/dev/null; then \
 	  CC=$(CROSS) _PYTHON_HOST_PLATFORM=linux-aarch64 $(BIN)/pip wheel --quiet --no-deps --wheel-dir dist dist/*.tar.gz; \
 	else echo "no $(CROSS) here: no wheel with kernels for arm64" >&2; fi
-	$(BIN)/auditwheel repair --wheel-dir dist dist/*-linux_*.whl
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist dist/*-linux_*.whl
 	rm dist/*-linux_*.whl
 
 clean:  ## remove the environment and caches
