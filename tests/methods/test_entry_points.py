@@ -105,4 +105,10 @@ def test_without_the_package_the_names_are_unknown() -> None:
 
 def test_the_page_of_methods_names_every_method() -> None:
     page = (DOCS / "methods.md").read_text()
-    assert set(re.findall(r"^\| `(\w+)` \|", page.split("##")[0], flags=re.MULTILINE)) == set(METHODS)
+    listed = page.partition("## All methods")[2].partition("###")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", listed, flags=re.MULTILINE)) == set(METHODS)
+
+
+def test_every_method_has_its_docstring_on_the_site() -> None:
+    page = (DOCS / "api-methods.md").read_text()
+    assert set(re.findall(r"^::: longtail\.methods\.(\w+)$", page, flags=re.MULTILINE)) == set(METHODS)
