@@ -70,7 +70,7 @@ docs: $(STAMP)  ## build the documentation site, strictly: build/site/index.html
 
 bench: $(STAMP)  ## measure speed and memory; appends to benchmarks/speed/results.jsonl
 	KINETO_LOG_LEVEL=9 $(BIN)/python -m benchmarks.speed.norm_layer
-	$(BIN)/python -m benchmarks.speed.plot_norm_layer
+	$(BIN)/python -m benchmarks.figures
 	$(BIN)/python -m benchmarks.speed.data_pipeline
 	$(BIN)/python -m benchmarks.speed.train_step
 	$(BIN)/python -m benchmarks.speed.methods

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -134,22 +135,25 @@ def test_the_site_builds_strictly_and_reads_from_disk(browser: Browser) -> None:
     for name in ("train", "tune", "losses.BalancedSoftmaxLoss", "nn.convert_batch_norm"):
         assert f'id="longtail.{name}"' in (site / "api.html").read_text(encoding="utf-8")
     pages = [page for page in sorted(site.glob("**/*.html")) if page.name != "404.html"]
-    for width, colours in ((1280, "light"), (390, "dark")):
-        context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=colours)
-        view, complaints = context.new_page(), list[str]()
-        view.on("console", lambda message, told=complaints: told.append(message.text))
-        view.on("pageerror", lambda error, told=complaints: told.append(str(error)))
-        view.on(
-            "request",
-            lambda request, told=complaints: told.append(request.url) if request.url.startswith("http") else None,
-        )
-        for page in pages:
-            view.goto(page.as_uri(), wait_until="load")
-            assert view.evaluate("document.documentElement.scrollWidth") <= width, page.name
-            assert view.evaluate("[...document.images].every(image => image.naturalWidth)"), page.name
-            assert not complaints, page.name
-        search(view, "cutmix", finds="Which method")
+    wide = browser.new_context(viewport={"width": 1280, "height": 844}, color_scheme="light")
+    narrow = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    for context, width in ((wide, 1280), (narrow, 390)):
+        look_at(context.new_page(), pages, width)
         context.close()
+
+
+def look_at(view: Page, pages: Sequence[Path], width: int) -> None:
+    """No page writes to the console, asks for anything but files, scrolls sideways or lacks a picture; search finds."""
+    complaints = list[str]()
+    view.on("console", lambda message: complaints.append(message.text))
+    view.on("pageerror", lambda error: complaints.append(str(error)))
+    view.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
+    for page in pages:
+        view.goto(page.as_uri(), wait_until="load")
+        assert view.evaluate("document.documentElement.scrollWidth") <= width, page.name
+        assert view.evaluate("[...document.images].every(image => image.naturalWidth)"), page.name
+        assert not complaints, page.name
+    search(view, "cutmix", finds="Which method")
 
 
 def search(view: Page, words: str, *, finds: str) -> None:

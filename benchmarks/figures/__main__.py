@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable
 
-from benchmarks.figures import architecture, folder_figures, study_figures
+from benchmarks.figures import architecture, folder_figures, speed_figures, study_figures
 from benchmarks.figures.league_figures import league_figures
 from benchmarks.record import ROOT
 
@@ -25,6 +25,7 @@ FIGURES: dict[str, Callable[[], str]] = {
         study_figures.tuning_moves_more,
         study_figures.methods_beside_cross_entropy,
         study_figures.promises_held,
+        speed_figures.norm_layer_cost,
     )
 } | league_figures()
 

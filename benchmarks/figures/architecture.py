@@ -2,8 +2,8 @@
 
 from benchmarks.figures.canvas import WIDTH, Canvas
 
-BATCH: list[tuple[str, ...]] = [
-    ("your folder, a CSV, a name",),
+BATCH: list[tuple[str, str]] = [
+    ("DATA", "your folder, a CSV, a name"),
     ("data", "check, splits, class list"),
     ("loader", "f(seed, epoch, number)"),
     ("mixing, method.prepare", "mixup, CutMix, queues"),
@@ -13,7 +13,7 @@ BATCH: list[tuple[str, ...]] = [
     ("evaluation", "intervals, decision"),
     ("run folder", "model, predictions, report"),
 ]
-TENSOR: list[tuple[str, ...]] = [
+TENSOR: list[tuple[str, str]] = [
     ("image", "uint8, (3, H, W)"),
     ("preprocessing", "resize, crop, augment"),
     ("backbone", "timm or a CIFAR ResNet"),
@@ -21,8 +21,8 @@ TENSOR: list[tuple[str, ...]] = [
     ("nn.functional", "the definition is naive.py"),
     ("choose_backend", "CPU, Triton, or torch"),
     ("classifier", "linear, cosine, experts"),
+    ("logits", "longtail adjust corrects them"),
     ("loss", "knows the class sizes"),
-    ("logits", "adjusted by longtail adjust"),
 ]
 
 
@@ -33,8 +33,8 @@ def architecture() -> str:
         590,
         "A batch's way, and a tensor's",
         "Left, the way of a batch: data, loader, mixing, micro-batches, method, training, evaluation, run folder. "
-        "Right, the way of a tensor: image, preprocessing, backbone, norm, functional, backend, classifier, loss, "
-        "logits.",
+        "Right, the way of a tensor: image, preprocessing, backbone, norm, functional, backend, classifier, logits, "
+        "loss.",
     )
     for column, stations in enumerate((BATCH, TENSOR)):
         x = 14 + column * (width + 14)
@@ -43,10 +43,5 @@ def architecture() -> str:
             if number:
                 canvas.arrow(x + width / 2, y, y + 16)
                 y += 16
-            y = canvas.box(x, y, width, _wrapped(lines))
+            y = canvas.box(x, y, width, lines)
     return canvas.svg()
-
-
-def _wrapped(lines: tuple[str, ...]) -> list[str]:
-    """Boxes of one height: what has one line gets an empty second one."""
-    return [*lines, ""][:2]

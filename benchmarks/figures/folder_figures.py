@@ -107,10 +107,10 @@ def rare_classes_kept() -> str:
 
 
 def classes_never_right() -> str:
-    """How many classes no image is right of."""
+    """How many classes have no right image."""
     canvas = Canvas(
         286,
-        "Classes of which nothing is right",
+        "Classes without a single right image",
         "Share of classes without a single right test image, by four ways to train on four folders: none or few with "
         "longtail, up to half of them with plain training.",
     )
@@ -137,11 +137,12 @@ def three_numbers() -> str:
         "together for longtail, far apart for plain fine-tuning and fastai.",
     )
     peers = ("longtail", "linear_probe_balanced", "timm", "fastai")
-    columns = ("as in training", "each class alike", "rare classes")
+    columns = (("as frequent", "as in training"), ("each class", "alike"), ("rare", "classes"))
     left, right, top, bottom = 62, 286, 66, 246
     canvas.percent_axis(left, right, top, bottom)
-    for place, name in enumerate(columns):
-        canvas.text(left + 20 + 92 * place, bottom + 22, name, anchor="middle", kind="quiet")
+    for place, lines in enumerate(columns):
+        for line, words in enumerate(lines):
+            canvas.text(left + 20 + 92 * place, bottom + 22 + 16 * line, words, anchor="middle", kind="quiet")
     taken: list[float] = []
     for peer in peers:
         found = FolderRecords("plants", peer)
