@@ -1,6 +1,7 @@
 """The command line, run as users run it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,12 @@ def test_the_doctor_examines_and_tests(capsys: pytest.CaptureFixture[str]) -> No
     found = json.loads(capsys.readouterr().out)
     assert found["self-test"] == "passed"
     assert found["versions"]["torch"]
+
+
+def test_the_doctor_separates_names_from_values(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(re.fullmatch(r"  lightning-fabric +[\d.]+", line) for line in lines)
 
 
 def test_the_doctor_finds_a_broken_layer(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

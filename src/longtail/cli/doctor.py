@@ -28,9 +28,9 @@ def doctor(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
             if isinstance(value, dict):
                 show(f"{name}:")
                 for key, part in value.items():
-                    show(f"  {key:<14}{'not installed' if part is None else part}")
+                    show(f"  {key:<17}{'not installed' if part is None else part}")
             else:
-                show(f"{name:<16}{value}")
+                show(f"{name:<19}{value}")
     return 0 if found["self-test"] == "passed" else 1
 
 
