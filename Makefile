@@ -54,7 +54,7 @@ browser:  ## Chromium for the tests of the report page, installed where we may
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
 	else echo "no chromium here: the browser tests will be skipped (apt-get install chromium)" >&2; fi
 
-format: $(STAMP)  ## rewrite the code in the house format
+format: $(STAMP)  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
