@@ -19,8 +19,8 @@ def norm_layer_cost() -> str:
         284,
         "Cost of the norm, forward and backward",
         "Time of compound batch norm over batch norm: it grows with the number of components, from "
-        f"{components[0]['compound_over_batch_norm']:.1f} at one to {components[-1]['compound_over_batch_norm']:.1f} at "
-        "eight, and hardly with the number of channels.",
+        f"{components[0]['compound_over_batch_norm']:.1f} at one to {components[-1]['compound_over_batch_norm']:.1f} "
+        "at eight, and hardly with the number of channels.",
     )
     canvas.text(16, 48, "times batch norm, median and quartiles", kind="quiet")
     for place, (points, key, name) in enumerate(

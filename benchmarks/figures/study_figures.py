@@ -118,14 +118,14 @@ def methods_beside_cross_entropy() -> str:
     )
     canvas.text(16, 48, "balanced accuracy, from scratch; the line is cross-entropy", kind="quiet")
     for column, names in enumerate((order[:half], order[half:])):
-        left = 126 + 240 * column
+        left = 134 + 238 * column
         for place, arm in enumerate(names):
             y = 66 + 17.5 * place
             kind = "plain" if means[arm] < means["cross_entropy"] else "ours"
             canvas.text(left - 6, y + 4, arm, anchor="end", kind="plain" if arm == "cross_entropy" else "")
-            canvas.bar(left, y - 5, 0.76 * means[arm], 10, kind)
-            canvas.text(left + 0.76 * means[arm] + 5, y + 4, f"{means[arm]:.0f}", kind="quiet")
-        x = left + 0.76 * means["cross_entropy"]
+            canvas.bar(left, y - 5, 0.72 * means[arm], 10, kind)
+            canvas.text(left + 0.72 * means[arm] + 5, y + 4, f"{means[arm]:.0f}", kind="quiet")
+        x = left + 0.72 * means["cross_entropy"]
         canvas.rule(x, 56, x, 60 + 17.5 * len(names), "stroke grey")
     return canvas.svg()
 
