@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page
 
 from benchmarks.figures.__main__ import FIGURES, FOLDER
+from longtail.cli import run
 from longtail.methods import METHODS
 from longtail.training.recipes import list_presets
 from tools.build_site import LINK, ROOT, broken_links, page_places, relink
@@ -124,6 +126,18 @@ def test_a_broken_link_of_the_site_is_found(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text('<a href="b.html#there"></a><a href="b.html#not"></a><img src="c.svg">')
     (tmp_path / "b.html").write_text('<p id="there"></p>')
     assert list(broken_links(tmp_path)) == ["a.html: b.html#not", "a.html: c.svg"]
+
+
+def test_the_error_that_a_page_shows_is_the_real_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "birds" / "robin").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "birds" / "robin" / "1.png")
+    assert run(["train", "birds/"]) == 3
+    page = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```\n(.*?)```$", page, flags=re.DOTALL | re.MULTILINE)
+    assert capsys.readouterr().err.endswith(shown[0])
 
 
 def test_the_site_builds_strictly_and_reads_from_disk(browser: Browser) -> None:

@@ -25,6 +25,11 @@ def blocks(language: str) -> list[str]:
 COMMANDS = re.findall(r"^longtail .*$", "\n".join(blocks("sh")), flags=re.MULTILINE)
 
 
+def test_every_line_of_the_shell_is_a_command_that_runs_here_but_for_the_installation() -> None:
+    lines = {line for block in blocks("sh") for line in block.splitlines()}
+    assert lines - set(COMMANDS) == {"pip install ."}
+
+
 @pytest.fixture
 def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with birds/ and new/, which are small drawings, as the working folder."""
