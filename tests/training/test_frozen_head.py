@@ -119,6 +119,17 @@ def test_the_first_lines_name_data_weights_and_licence(folder: Path, tmp_path: P
     assert f"folder   {tmp_path / 'a'}" in text
 
 
+def test_the_first_lines_say_that_features_are_those_of_a_grid(folder: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    given = settings(folder, model={"features": "grid"})
+    run = train_run(build_config(given), out=tmp_path / "a", callback=listener)
+    assert "method   linear head on frozen features of the cells of a grid" in listener.said
+    config = yaml.safe_load((run.path / "config.yaml").read_text(encoding="utf-8"))
+    assert (config["model"]["features"], config["head"]["whitening"]) == ("grid", None)
+    found = longtail.load(run.path).predict(sorted((folder / "test").rglob("*.png")), top=1)
+    assert [one.guesses[0].name for one in found] == [row[2] for row in predictions(run.path)[1:]]
+
+
 def test_the_model_is_whole_and_predicts_what_the_run_did(run: Run, folder: Path) -> None:
     files = sorted((folder / "test").rglob("*.png"))
     found = longtail.load(run.path).predict(files, top=1)

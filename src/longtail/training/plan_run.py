@@ -159,7 +159,8 @@ def describe_run(
     weights = weights_for(config)
     whose = "from scratch" if weights is None else f"{weights.source} ({weights.licence})"
     size = config.image_size or preprocessing_for(config, data, weights).size
-    how = [] if config.head is None else [f"{config.head['name']} head on frozen features"]
+    cells = " of the cells of a grid" if config.model.features == "grid" else ""
+    how = [] if config.head is None else [f"{config.head['name']} head on frozen features{cells}"]
     if config.epochs:
         how.append(f"{config.method['name']} for {counted(config.epochs, 'epoch')}")
     limit = "no limit" if budget.seconds is None else f"at most {format_duration(budget.seconds)}"
