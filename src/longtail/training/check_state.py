@@ -11,9 +11,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from longtail._errors import DataError
+from longtail._errors import DataError, UsageError
 from longtail.training.exploded import exploded
 from longtail.training.progress import Progress
+from longtail.training.run_config import build_config
 
 # The parts of a state; `Progress` has its own.
 _PARTS: Mapping[str, tuple[type, ...]] = {
@@ -46,11 +47,9 @@ def check_state(state: Mapping[str, Any], *, where: str) -> None:
     _check(where, "progress.records", progress["records"], lambda records: _is_list(records, str))
     _check(where, "classes", state["classes"], lambda classes: _is_list(classes, str))
     _check(where, "microbatches", state["microbatches"], lambda number: number >= 1)
-    for name in ("model", "method", "optim"):
-        _check(where, f"config.{name}", config.get(name), lambda value: isinstance(value, dict))
-    epochs = config.get("epochs")
-    if type(epochs) is int and progress["epoch"] > epochs:
-        raise refused(where, f"progress.epoch is {progress['epoch']} of {epochs}")
+    _check_config(where, config)
+    if progress["epoch"] > config["epochs"]:
+        raise refused(where, f"progress.epoch is {progress['epoch']} of {config['epochs']}")
 
 
 def check_position(progress: Progress, *, steps: int, microbatches: int, batch_size: int, where: str) -> None:
@@ -72,6 +71,17 @@ def check_weights(module: nn.Module, *, where: str) -> None:
 def refused(where: str, reason: str) -> DataError:
     """The one line."""
     return DataError(f"{where} has a checkpoint that no training can have written: {reason}", code="absurd-checkpoint")
+
+
+def _check_config(where: str, config: Mapping[str, Any]) -> None:
+    for name in ("model", "method", "optim"):
+        _check(where, f"config.{name}", config.get(name), lambda value: isinstance(value, dict))
+    _check(where, "config.epochs", config.get("epochs"), lambda epochs: type(epochs) is int)
+    _check(where, "config.optim.lr", config["optim"].get("lr"), lambda rate: type(rate) in (int, float))
+    try:
+        build_config(config, "config")
+    except UsageError as error:
+        raise refused(where, " ".join(error.what.split())) from error
 
 
 def _check(where: str, name: str, value: Any, holds: Callable[[Any], bool]) -> None:
