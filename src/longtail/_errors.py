@@ -80,9 +80,19 @@ class MemoryFullError(LongtailError):
     exit_code = 4
 
 
+_NO_MEMORY = (
+    "not enough memory",
+    "can't allocate memory",
+    "annot allocate memory",
+    "failed to map segment",
+    "can't start new thread",
+)
+
+
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Whether it was Python, NumPy, an accelerator or torch on the CPU that got no memory."""
+    """Whether it was Python, NumPy, an accelerator, torch on the CPU, a library or a thread that got no memory."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    text = str(error)
-    refused = "not enough memory" in text or "can't allocate memory" in text or "Cannot allocate memory" in text
-    return bool(kinds & {"MemoryError", "OutOfMemoryError"}) or (isinstance(error, RuntimeError | OSError) and refused)
+    refused = any(said in str(error) for said in _NO_MEMORY)
+    return bool(kinds & {"MemoryError", "OutOfMemoryError"}) or (
+        isinstance(error, RuntimeError | OSError | ImportError) and refused
+    )

@@ -133,3 +133,16 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         check=False,
     )
     assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+def test_an_error_that_cannot_be_written_keeps_its_exit_code() -> None:
+    command = f"{sys.executable} -m longtail check nosuch 2> /dev/full > /dev/full"
+    assert subprocess.run(command, shell=True, check=False).returncode == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no limit of addresses")
+def test_a_limit_of_memory_below_what_libraries_need_is_exit_code_4() -> None:
+    command = f"ulimit -v 400000; OMP_NUM_THREADS=1 {sys.executable} -m longtail train digits-lt --dry-run"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.splitlines()[-3]) == (4, "longtail: there is not enough memory")

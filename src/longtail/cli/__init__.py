@@ -53,7 +53,10 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGINT, _interrupt)
-    end_in_time()
+    try:
+        end_in_time()
+    except RuntimeError as error:
+        sys.exit(_outside_fault(error) or _bug())
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the caller
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 # to the end of the process
@@ -112,7 +115,6 @@ def run(arguments: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
     from longtail._errors import LongtailError
-    from longtail._printable import show
 
     try:
         result = build_app()(_complete(list(arguments)), exit_on_error=False, result_action="return_value")
@@ -121,10 +123,10 @@ def run(arguments: Sequence[str]) -> int:
     except CycloptsError:
         return 2  # cyclopts has printed what is wrong
     except LongtailError as error:
-        show(f"longtail: {error}", file=sys.stderr)
+        _tell(str(error))
         return error.exit_code
     except KeyboardInterrupt:
-        show("longtail: stopped", file=sys.stderr)
+        _tell("stopped")
         return 130
     except BrokenPipeError:
         _forget_output()  # the reader, such as `head`, has closed the pipe
@@ -142,7 +144,6 @@ def _forget_output() -> None:
 def _outside_fault(error: Exception) -> int:
     """Report what the system refused, and return its exit code; 0 if it is no such error."""
     from longtail._errors import DataError, MemoryFullError, ran_out_of_memory
-    from longtail._printable import show
 
     told: LongtailError
     if ran_out_of_memory(error):
@@ -160,9 +161,16 @@ def _outside_fault(error: Exception) -> int:
             _forget_output()
     else:
         return 0
-    with contextlib.suppress(OSError):
-        show(f"longtail: {told}", file=sys.stderr)
+    _tell(str(told))
     return told.exit_code
+
+
+def _tell(what: str) -> None:
+    """Say on stderr what ends the command, if anything can be written there: the exit code says it too."""
+    from longtail._printable import show
+
+    with contextlib.suppress(OSError):
+        show(f"longtail: {what}", file=sys.stderr)
 
 
 def _complete(arguments: list[str]) -> list[str]:
@@ -200,12 +208,11 @@ def _bug() -> int:
     import tempfile
     import traceback
 
-    from longtail._printable import show
-
     with tempfile.NamedTemporaryFile("w", prefix="longtail-", suffix=".txt", delete=False) as file:
         traceback.print_exc(file=file)
     kind, error, _ = sys.exc_info()
-    show(f"longtail: {kind.__name__ if kind else 'Error'}: {error}", file=sys.stderr)
-    show("this is a bug in longtail", file=sys.stderr)
-    show(f"please report it with the file {file.name}", file=sys.stderr)
+    _tell(
+        f"{kind.__name__ if kind else 'Error'}: {error}\n"
+        f"this is a bug in longtail\nplease report it with the file {file.name}"
+    )
     return 1
