@@ -1,8 +1,10 @@
 """Write a file whole or not at all: to a draft beside it, flushed to disk, then renamed."""
 
 import csv
+import errno
 import io
 import os
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,21 @@ from longtail._errors import DataError
 
 # What a spreadsheet takes for a formula, and the quote that says it is none.
 _FORMULAS = ("=", "+", "-", "@", "\t", "\r", "'")
+
+
+def is_special(file: str | os.PathLike[str]) -> bool:
+    """Whether it is a pipe, socket or device, which might never give an end."""
+    try:
+        mode = Path(file).stat().st_mode
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def refuse_special(file: str | os.PathLike[str]) -> None:
+    """Raise an `OSError` instead of waiting for what is no file."""
+    if is_special(file):
+        raise OSError(errno.EINVAL, "it is a pipe, socket or device, no file", os.fspath(file))
 
 
 @contextmanager

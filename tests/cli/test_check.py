@@ -108,6 +108,13 @@ def test_a_folder_that_does_not_exist(tmp_path: Path, capsys: Capture, monkeypat
     assert fix == f"did you mean {tmp_path / 'birds'}?"
 
 
+def test_a_pipe_is_not_called_missing(tmp_path: Path, capsys: Capture) -> None:
+    os.mkfifo(tmp_path / "list.csv")
+    assert (
+        refused(capsys, str(tmp_path / "list.csv"))[0] == f"longtail: {tmp_path}/list.csv is a pipe, socket or device"
+    )
+
+
 def test_a_failed_check_still_prints_its_json(tmp_path: Path, capsys: Capture) -> None:
     assert run(["check", str(tmp_path / "nothing"), "--json"]) == 3
     captured = capsys.readouterr()

@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -63,6 +64,17 @@ def test_an_unreadable_image_is_reported_and_the_others_are_predicted(
     assert [line.split(" cannot be read: ")[0] for line in err.splitlines()] == [
         f"longtail: {digit_files[0].parent / name}" for name in ("code.png", "empty.jpg")
     ]
+
+
+def test_a_pipe_is_no_image_wherever_it_is_named(
+    capsys: Capture, digits_run: Path, digit_files: list[Path], tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    (tmp_path / "list.csv").write_text(f"path\n{digit_files[0]}\na.png\n", encoding="utf-8")
+    for named in (["a.png"], ["list.csv"]):
+        _, err = predicted(capsys, digits_run, *(tmp_path / name for name in named), code=3)
+        assert "a.png cannot be read: " in err
+        assert "it is a pipe, socket or device, no file" in err
 
 
 def test_images_of_which_none_can_be_read(capsys: Capture, digits_run: Path, tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,12 @@ def test_broken_files_raise_what_the_module_says_they_raise(tmp_path: Path, cont
     (tmp_path / "a.jpg").write_bytes(content)
     with pytest.raises(UNREADABLE):
         decode_image(tmp_path / "a.jpg")
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(OSError, match="it is a pipe, socket or device"):
+        decode_image(tmp_path / "a.png")
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.tif", "a.gif", "a.bmp"])

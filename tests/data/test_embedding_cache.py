@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,11 @@ def test_a_renamed_file_has_the_same_digest_and_a_changed_one_another(tmp_path: 
     assert image_digests(FileImages([first.rename(tmp_path / "b.png")], [0])) == digest
     write_image(tmp_path / "c.png").replace(tmp_path / "b.png")
     assert image_digests(FileImages([tmp_path / "b.png"], [0])) != digest
+
+
+def test_a_pipe_has_a_digest_of_its_own_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    assert image_digests(FileImages([tmp_path / "a.png"], [0])) != image_digests(FileImages([tmp_path / "b.png"], [0]))
 
 
 def test_arrays_are_told_apart_by_pixels_and_shape() -> None:

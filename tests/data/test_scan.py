@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,9 @@ def test_a_header_is_looked_at_without_decoding(tmp_path: Path) -> None:
     seen = scan_file(str(tmp_path / "a.png"))
     assert (seen.error, seen.mode, seen.width, seen.height, seen.length) == ("", "L", 30, 20, 60)
     assert scan_file(str(tmp_path / "a.png"), full=True).error
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_pipe_is_unreadable_and_not_waited_for(tmp_path: Path, full: bool) -> None:
+    os.mkfifo(tmp_path / "a.png")
+    assert "it is a pipe, socket or device" in scan_file(str(tmp_path / "a.png"), full).error

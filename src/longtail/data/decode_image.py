@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
+from longtail._files import refuse_special
+
 # What Pillow raises for files that it cannot decode: OSError for unknown formats and truncated files, SyntaxError for
 # broken PNG chunks, NotImplementedError for pixel formats of DDS, errors of its own for bombs, and whatever a header
 # that makes no sense leads a decoder into. There are fifty decoders, so that no list of kinds is complete.
@@ -33,8 +35,9 @@ def decode_image(path: str | PathLike[str], size: int | None = None) -> NDArray[
             is never smaller than the smaller of the file's own size and `size`.
 
     Raises:
-        One of `UNREADABLE` for a missing, corrupt or truncated file.
+        One of `UNREADABLE` for a missing, corrupt or truncated file, and for what is no file.
     """
+    refuse_special(path)
     with Image.open(path) as image:
         if size is not None:
             image.draft(None, (size, size))

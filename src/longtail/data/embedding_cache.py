@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from longtail._errors import DataError
-from longtail._files import whole_file
+from longtail._files import refuse_special, whole_file
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
 
 # The cache forgets what was longest unused when it grows beyond this.
@@ -107,6 +107,7 @@ def image_digests(images: ImageDataset) -> list[bytes]:
 
 def _file_digest(file: Path) -> bytes:
     try:
+        refuse_special(file)
         with file.open("rb") as content:
             return hashlib.file_digest(content, "sha256").digest()
     except OSError:  # replaced by another of its class when it is read

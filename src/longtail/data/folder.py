@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 
 from longtail._errors import DataError, counted
+from longtail._files import is_special
 from longtail.data.index_classes import index_classes
 from longtail.data.inventory import Inventory
 from longtail.data.splits import SPLITS, SplitName
@@ -179,6 +180,14 @@ def find_folder(path: Path, *, allow_empty: bool = False, ignore_unknown: bool =
 
 def missing(path: Path) -> DataError:
     """The error for a path that does not exist: where we looked, and the nearest name that does."""
+    if is_special(path):
+        return DataError(
+            f"{path} is a pipe, socket or device",
+            "it might never end",
+            "write what it gives into a file, and name that",
+            code="no-file",
+            paths=[str(path)],
+        )
     parent = path.absolute().parent
     while not parent.is_dir():
         parent = parent.parent

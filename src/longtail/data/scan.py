@@ -13,6 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from longtail._files import refuse_special
+
 T = TypeVar("T")
 Progress = Callable[[int, int], None]
 
@@ -42,6 +44,7 @@ def scan_file(path: str, full: bool = False) -> FileScan:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's warnings about large images and odd EXIF
+            refuse_special(path)
             with Image.open(path) as image:
                 # Asking a PNG for EXIF that is not at its start would decode all of it.
                 known = "exif" in image.info or image.format == "TIFF"

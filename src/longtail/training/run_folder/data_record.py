@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longtail._errors import DataError, counted
-from longtail._files import csv_rows, from_cell, to_cell, whole_text_file
+from longtail._files import csv_rows, from_cell, refuse_special, to_cell, whole_text_file
 from longtail.class_counts import ClassCounts
 from longtail.data import LongTailData
 from longtail.data.images import ArrayImages, FileImages, ImageDataset
@@ -162,6 +162,7 @@ def _contents(images: ImageDataset) -> Iterator[tuple[str, int, str]]:
 
 def _digest(file: Path) -> tuple[int, str]:
     try:
+        refuse_special(file)
         with file.open("rb") as content:
             digest = hashlib.file_digest(content, "sha256").hexdigest()
             return content.tell(), digest
