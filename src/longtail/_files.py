@@ -1,7 +1,6 @@
 """Write a file whole or not at all: to a draft beside it, flushed to disk, then renamed."""
 
 import csv
-import errno
 import io
 import os
 import stat
@@ -28,7 +27,7 @@ def is_special(file: str | os.PathLike[str]) -> bool:
 def refuse_special(file: str | os.PathLike[str]) -> None:
     """Raise an `OSError` instead of waiting for what is no file."""
     if is_special(file):
-        raise OSError(errno.EINVAL, "it is a pipe, socket or device, no file", os.fspath(file))
+        raise OSError("it is a pipe, socket or device, no file")
 
 
 @contextmanager
