@@ -83,6 +83,7 @@ def test_weights_of_others_are_measured(capsys: Capture, tmp_path: Path) -> None
         (["--weights", "b.pth", "--model", "resnet8"], "--weights must be an existing file"),
         (["--weights", "a.pth", "--model", "resnet14"], "stage1.1.conv1.weight is missing"),
         (["--weights", "a.pth", "--model", "resnet8"], "has no classifier of 10 classes for resnet8"),
+        (["--weights", "a b.pth", "--model", "resnet8"], "--model resnet8 --pretrained 'a b.pth'"),
         (["--weights", "a.pth", "--model", "resnet8", "--mean", "some"], "--mean must be numbers"),
         (["--mean", "0.5"], "--image-size, --mean and --std go with --weights"),
     ],
@@ -91,7 +92,8 @@ def test_weights_that_cannot_be_measured(
     capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.save(PublicResNet(1, 7, in_channels=1).state_dict(), "a.pth")
+    for name in ("a.pth", "a b.pth"):
+        torch.save(PublicResNet(1, 7, in_channels=1).state_dict(), name)
     assert run(["evaluate", "digits-lt:10", *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -5,6 +5,7 @@ Images are normalised as the data is, or for timm's models as timm's own weights
 otherwise.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +91,7 @@ def measure_weights(
             f"{weights} has no classifier of {counted(len(found.classes), 'class')} for {model}",
             f"its outputs must be the classes of {data}, in this order: {', '.join(found.classes[:4])}, ...",
             "name the data that it was trained for, or train its features on this one: "
-            f"longtail train {data} --model {model} --pretrained {weights}",
+            + shlex.join(["longtail", "train", str(data), "--model", model, "--pretrained", str(weights)]),
         )
     logits = _predict(net, seen, images, progress)
     return Measurement(
