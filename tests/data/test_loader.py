@@ -1,6 +1,7 @@
 """The same images with the same augmentation, whatever the workers, the ranks and the restarts."""
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from PIL import Image
@@ -173,6 +174,19 @@ def test_evaluation_sees_each_image_once_and_as_it_is(images: int, world_size: i
     seen = [batch for loader in loaders for batch in loader]
     assert sorted(torch.cat([batch.indices for batch in seen]).tolist()) == list(range(images))
     assert [len(list(loader)) for loader in loaders] == [len(loader) for loader in loaders]
+
+
+def test_workers_that_are_killed_in_an_evaluation_are_replaced() -> None:
+    killed: list[psutil.Process] = []
+    seen: list[int] = []
+    for batch in eval_loader(ARRAY, CIFAR, batch_size=4, workers=2):
+        seen += batch.indices.tolist()
+        if not killed:
+            killed = psutil.Process().children()
+            for worker in killed:
+                worker.kill()
+    assert killed
+    assert seen == list(range(67))
 
 
 def test_a_view_that_does_not_exist_and_a_sampler_of_other_images_are_refused() -> None:
