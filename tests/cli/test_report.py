@@ -1,3 +1,4 @@
+import os
 import shutil
 import subprocess
 import sys
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from longtail.cli import run
+from longtail.training.run_folder.run_lock import run_lock
 
 Capture = pytest.CaptureFixture[str]
 
@@ -25,6 +27,12 @@ def test_one_run_gets_its_page_again(capsys: Capture, digits_run: Path, runs: Pa
     assert (runs / "a/report.html").read_text() == before.replace(str(digits_run), str(runs / "a")).replace(
         "digits-1", "a"
     )
+
+
+def test_a_finished_run_that_is_trained_on_is_called_live(capsys: Capture, runs: Path) -> None:
+    with run_lock(runs / "a"):
+        assert run(["report", str(runs / "a")]) == 0
+    assert f"{runs / 'a'} is live: process {os.getpid()} on " in capsys.readouterr().err
 
 
 def test_several_runs_are_compared_with_the_first(capsys: Capture, runs: Path) -> None:

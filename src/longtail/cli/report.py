@@ -1,5 +1,6 @@
 """`longtail report RUN [RUN ...]`."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,7 @@ def report(
     verdicts = []
     with Status(f"reading {runs[0]}" if len(runs) == 1 else f"comparing {len(runs)} runs"):
         from longtail.training.run_folder.report import write_comparison, write_report
+        from longtail.training.run_folder.run_lock import lock_holder
 
         if len(runs) == 1:
             file = write_report(runs[0], out, as_trained=as_trained)
@@ -50,6 +52,9 @@ def report(
             names = list(comparison.evaluations)
             verdicts = [comparison.verdict(name) for name in names[1:]]
     show_lines(verdicts)
+    for run in runs:
+        if holder := lock_holder(run):
+            show(f"{run} is live: {holder} trains in it; the page has the results before that", file=sys.stderr)
     show(f"{'report' if len(runs) == 1 else 'comparison'}: {file}")
     if open_:
         import webbrowser
