@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from longtail._errors import DataError
-from longtail._files import whole_file, write_text
+from longtail._files import make_folder, whole_file, write_text
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
@@ -56,3 +56,12 @@ def test_an_exception_leaves_what_was_there(tmp_path: Path) -> None:
 def test_names_that_are_no_text_survive(tmp_path: Path) -> None:
     write_text(tmp_path / "a", "caf\udce9")
     assert (tmp_path / "a").read_bytes() == b"caf\xe9"
+
+
+def test_new_folders_are_flushed_in_the_folders_that_they_are_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
+    make_folder(tmp_path / "a" / "b")
+    assert flushed == [place.stat().st_ino for place in (tmp_path, tmp_path / "a")]

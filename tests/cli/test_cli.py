@@ -146,3 +146,12 @@ def test_a_limit_of_memory_below_what_libraries_need_is_exit_code_4() -> None:
     command = f"ulimit -v 400000; OMP_NUM_THREADS=1 {sys.executable} -m longtail train digits-lt --dry-run"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.splitlines()[-3]) == (4, "longtail: there is not enough memory")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no device that is always full")
+@pytest.mark.parametrize(("output", "code"), [("> /dev/full", 3), (">&-", 0)])
+def test_a_full_stdout_is_an_error_of_the_system_and_a_closed_one_is_none(output: str, code: int) -> None:
+    command = f"{sys.executable} -m longtail list methods {output}"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == code
+    assert done.stderr.startswith("longtail: the output: No space left on device\n" if code else "")
