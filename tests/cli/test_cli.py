@@ -155,3 +155,15 @@ def test_a_full_stdout_is_an_error_of_the_system_and_a_closed_one_is_none(output
     done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == code
     assert done.stderr.startswith("longtail: the output: No space left on device\n" if code else "")
+
+
+def test_a_warning_of_ours_is_a_plain_line() -> None:
+    code = (
+        "import sys; from longtail.nn.backends.cpu import library; library._builds = tuple; "
+        "sys.argv = ['longtail', 'doctor']; from longtail.cli import main; main()"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    lines = [line for line in ended.stderr.splitlines() if "compiled kernels" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("note: longtail was installed without its compiled kernels")
+    assert ".py" not in ended.stderr

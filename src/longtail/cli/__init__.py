@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -66,6 +66,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # file names may not fit the terminal's encoding
             stream.reconfigure(errors="backslashreplace")
+    _show_warnings_plainly()
     if sys.argv[1:2] in _SLOW and sys.stderr.isatty() and "--help" not in sys.argv:
         # What is imported next may take a second. The line is written over by the next one, which is longer.
         print("starting", end="\r", file=sys.stderr, flush=True)
@@ -76,6 +77,22 @@ def main() -> None:
     if code in (130, 143):
         leave(code)  # whatever the exit handlers would wait for
     _leave(code)
+
+
+def _show_warnings_plainly() -> None:
+    """Show our own warnings as a line, without the place in the code that they come from."""
+    import warnings
+
+    raw, ours = warnings.showwarning, str(Path(__file__).parents[1])
+
+    def show_plainly(message: Warning | str, *place: Any, **more: Any) -> None:
+        _, file, *_ = place
+        if str(file).startswith(ours):
+            print(f"note: {message}", file=sys.stderr)
+        else:
+            raw(message, *place, **more)
+
+    warnings.showwarning = show_plainly
 
 
 def _leave(code: int) -> None:
