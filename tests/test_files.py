@@ -1,5 +1,6 @@
 import errno
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,25 @@ def test_new_folders_are_flushed_in_the_folders_that_they_are_in(
     monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(os.fstat(handle).st_ino))
     make_folder(tmp_path / "a" / "b")
     assert flushed == [place.stat().st_ino for place in (tmp_path, tmp_path / "a")]
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_text(pipe, "wren\n")
+    reader.join(timeout=10)
+    assert read == [b"wren\n"]
+    assert pipe.is_fifo()
+    assert [place.name for place in tmp_path.iterdir()] == ["pipe"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="a device of Linux")
+def test_a_full_device_is_named_and_stays_a_device(tmp_path: Path) -> None:
+    link = tmp_path / "full"  # a rename would hit the link, not the device
+    link.symlink_to("/dev/full")
+    with pytest.raises(DataError, match="No space left"):
+        write_text(link, "wren\n")
+    assert link.is_char_device()

@@ -34,7 +34,8 @@ def refuse_special(file: str | os.PathLike[str]) -> None:
 def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
     """Open a draft that replaces `file` when the context ends without an exception.
 
-    At every moment `file` is the old one or the new one, complete.
+    At every moment `file` is the old one or the new one, complete. A pipe or device, such as /dev/stdout, is written to
+    and stays what it is.
 
     Args:
         file: the file to write.
@@ -43,8 +44,12 @@ def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
     Raises:
         DataError: there is no space, or no permission to write; the old file is untouched.
     """
+    if is_special(file):
+        with _named_errors(file), file.open("wb") as out:
+            yield out
+        return
     draft = file.with_name(f".{file.name}.tmp")  # always the same, so that killed processes leave at most one
-    try:
+    with _named_errors(file), _removed_on_error(draft):
         with draft.open("wb") as out:
             yield out
             out.flush()
@@ -54,8 +59,22 @@ def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
             os.link(file, keep)
         draft.replace(file)
         _sync_folder(file.parent)
-    except OSError as error:
+
+
+@contextmanager
+def _removed_on_error(draft: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
         draft.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _named_errors(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
         raise DataError(
             f"cannot write {file}: {error.strerror}",
             "what was there before is untouched",
@@ -63,9 +82,6 @@ def whole_file(file: Path, *, keep: Path | None = None) -> Iterator[BinaryIO]:
             code="cannot-write",
             paths=[str(file)],
         ) from error
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 @contextmanager
