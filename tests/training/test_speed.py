@@ -1,4 +1,6 @@
 import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +53,12 @@ def test_measuring_takes_real_steps_of_each_stage_and_leaves_nothing_behind(
     assert 2 * len(shares) <= steps <= 8 * len(shares)
     assert list(tmp_path.iterdir()) == []
     assert multiprocessing.active_children() == []
+
+
+def test_a_plan_for_several_devices_is_measured_by_one_process() -> None:
+    command = [sys.executable, "-m", "longtail", "train", "digits-lt:100", "--from-scratch", "--time", "5s"]
+    command += ["--model", "resnet8", "--devices", "2", "--dry-run"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0
+    assert "devices: 2" in done.stdout
+    assert "MEMBER" not in done.stderr

@@ -18,11 +18,16 @@ from longtail.training.run_config import RunConfig
 _PRECISIONS: dict[str, Any] = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
-def launch(config: RunConfig) -> Fabric:
-    """Fabric for this process: alone, started by torchrun or SLURM, or starting further processes itself."""
+def launch(config: RunConfig, *, alone: bool = False) -> Fabric:
+    """Fabric for this process: alone, started by torchrun or SLURM, or starting further processes itself.
+
+    Args:
+        config: of the run.
+        alone: whether this process works by itself, whatever the settings and others say.
+    """
     keep_freed_memory()
-    elastic = "TORCHELASTIC_RUN_ID" in os.environ
-    devices: int | str = config.devices
+    elastic = not alone and "TORCHELASTIC_RUN_ID" in os.environ
+    devices: int | str = 1 if alone else config.devices
     nodes = 1
     if elastic:
         local = int(os.environ["LOCAL_WORLD_SIZE"])

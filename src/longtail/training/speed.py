@@ -52,7 +52,7 @@ class Speed:
 
 
 def measure_speed(config: RunConfig, data: LongTailData) -> Speed:
-    """Run a few steps of each stage of a run, and a few evaluations."""
+    """Run a few steps of each stage of a run, and a few evaluations, in this process alone: others may not do so."""
     starts = build_run(config, data).method.stages
     stages = []
     for start, end in zip(starts, (*starts[1:], 1.0), strict=True):
@@ -97,7 +97,7 @@ def _time_steps(parts: Parts, *, epoch: int) -> float:
     """Seconds a step from the start of `epoch` on."""
     clock = _Clock()
     with tempfile.TemporaryDirectory() as place:
-        loop = TrainingLoop(parts, RunFolder(Path(place)), launch(parts.config), clock)
+        loop = TrainingLoop(parts, RunFolder(Path(place)), launch(parts.config, alone=True), clock)
         loop.progress = Progress(epoch=epoch)
         with contextlib.suppress(_EnoughError):
             loop.run()
@@ -108,7 +108,7 @@ def _time_evaluation(parts: Parts) -> float:
     """Seconds an image."""
     size = batch_size_for(parts.config, parts.data.train)
     images = parts.data.test.select(range(min(len(parts.data.test), size)))
-    fabric = launch(parts.config)
+    fabric = launch(parts.config, alone=True)
     model = fabric.to_device(parts.method.model)
     predict_logits(model, images, parts, fabric)
     start = time.perf_counter()
