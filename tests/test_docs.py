@@ -16,9 +16,7 @@ from longtail.methods import METHODS
 from longtail.training.recipes import list_presets
 from tools.build_site import LINK, ROOT, broken_links, page_places, relink
 
-PAGES = sorted(
-    [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks" / "studies").glob("*/README.md")]
-)
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "benchmarks").glob("**/README.md")])
 # A number that stands for itself: ResNet-32, 10-fold, `--time 3m` and the targets of links are none.
 NUMBER = re.compile(r"(?<![\w.-])[-+−±]?\d[\d,.]*(?![\w-])")
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]

@@ -26,7 +26,7 @@ LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 def page_places(root: Path = ROOT) -> dict[Path, Path]:
     """Each source page with its place in the site."""
     places = {page: page.relative_to(root / "docs") for page in sorted((root / "docs").rglob("*")) if page.is_file()}
-    for study in sorted((root / "benchmarks" / "studies").glob("*/README.md")):
+    for study in sorted((root / "benchmarks").glob("**/README.md")):
         places[study] = Path("studies") / f"{study.parent.name}.md"
     return places | {root / "CONTRIBUTING.md": Path("contributing.md"), root / "CHANGELOG.md": Path("changelog.md")}
 

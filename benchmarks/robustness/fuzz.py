@@ -28,7 +28,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.record import append_record, read_records
+from benchmarks.record import ROOT, append_record, read_records
 from benchmarks.robustness.broken_files import (
     break_bytes,
     break_checkpoint,
@@ -109,7 +109,8 @@ def run_case(arguments: Sequence[str], variables: dict[str, str] | None = None, 
         trace = Path(report[1]).read_text().splitlines() if report else []
         if report:
             Path(report[1]).unlink()
-        places = [line.strip() for line in trace if line.strip().startswith("File") and "longtail" in line]
+        places = [line.strip().replace(f"{ROOT}/", "") for line in trace if line.strip().startswith("File")]
+        places = [place for place in places if "longtail" in place]
         fault = f"exit code {code}: {text.splitlines()[0] if text else ''} ({places[-1] if places else ''})"
     if not fault and "Traceback" in text:
         fault = "showed a traceback"
