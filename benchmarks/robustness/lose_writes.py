@@ -67,14 +67,16 @@ class PowerCuts:
     def lose(self, number: int) -> Loss:
         """The case of a number: the same one each time."""
         draw = random.Random(f"power cut {number}")
-        self._run("work", draw, draw.randint(1, self.calls))
+        while not self._run("work", draw, draw.randint(1, self.calls)):
+            shutil.rmtree(self.place / "work")  # it ended before: how often a run writes depends on its speed, too
         try:
             return self._go_on()
         finally:
             for name in ("work", "image"):
                 shutil.rmtree(self.place / name)
 
-    def _run(self, name: str, draw: random.Random, crash_at: int | None) -> None:
+    def _run(self, name: str, draw: random.Random, crash_at: int | None) -> bool:
+        """Train on a disk that loses its power; whether it did so before the end."""
         (self.place / name).mkdir()
         disk = VolatileDisk(self.place / name, self.place / "image", draw, crash_at)
 
@@ -85,8 +87,9 @@ class PowerCuts:
                 (self.place / "calls").write_text(str(disk.calls), "utf-8")
 
         (code,) = wait([fork(work, self.place / f"{name}.txt")])
-        if code != (0 if crash_at is None else VolatileDisk.EXIT):
+        if code not in (0, VolatileDisk.EXIT):
             raise RuntimeError(f"ended with {code}: {(self.place / f'{name}.txt').read_text('utf-8')[-2000:]}")
+        return code == VolatileDisk.EXIT
 
     def _go_on(self) -> Loss:
         run, log = self.place / "image" / "run", self.place / "resumed.txt"

@@ -1,4 +1,6 @@
+import errno
 import json
+from pathlib import Path
 
 import pytest
 
@@ -53,3 +55,21 @@ def test_a_unit_of_a_module_without_a_docstring_speaks_for_itself() -> None:
         """
 
     assert _about(Unit) == "One sentence on two lines."
+
+
+def test_an_empty_list_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["list", "runs", "--runs", str(tmp_path)]) == 0
+    assert capsys.readouterr().err == f"no runs in {tmp_path}\n"
+    assert run(["list", "methods", "nothing*"]) == 0
+    assert capsys.readouterr().err == "none is named nothing*\n"
+
+
+def test_a_folder_of_runs_that_cannot_be_listed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(self: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert run(["list", "runs", "--runs", str(tmp_path)]) == 3
+    assert f"{tmp_path}: Permission denied" in capsys.readouterr().err

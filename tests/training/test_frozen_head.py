@@ -130,6 +130,16 @@ def test_the_first_lines_say_that_features_are_those_of_a_grid(folder: Path, tmp
     assert [one.guesses[0].name for one in found] == [row[2] for row in predictions(run.path)[1:]]
 
 
+def test_a_head_that_nothing_can_score_has_no_score(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write_colours(tmp_path / "single" / split, dict.fromkeys(COLOURS, 1))
+    listener = Listener()
+    train_run(build_config(settings(tmp_path / "single")), out=tmp_path / "a", callback=listener)
+    assert next(line for line in listener.said if line.startswith("head ")).startswith(
+        "head     linear: no class has two images to score it by ("
+    )
+
+
 def test_the_model_is_whole_and_predicts_what_the_run_did(run: Run, folder: Path) -> None:
     files = sorted((folder / "test").rglob("*.png"))
     found = longtail.load(run.path).predict(files, top=1)

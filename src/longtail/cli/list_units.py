@@ -50,6 +50,8 @@ def list_units(
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in _lines(found, width):
         show(line)
+    if not found:
+        show(f"no runs in {runs}" if kind == "runs" and pattern == "*" else f"none is named {pattern}", file=sys.stderr)
     return 0
 
 
@@ -86,11 +88,10 @@ def _cell(column: str, value: Any) -> str:
 def _rows(kind: Kind, runs: Path) -> list[dict[str, Any]]:
     """The name of each unit and a line about it."""
     if kind == "runs":
-        return (
-            [_run(file.parent) for file in sorted([*runs.glob("*/config.yaml"), *runs.glob("*/*/config.yaml")])]
-            if runs.is_dir()
-            else []
-        )
+        if not runs.is_dir():
+            return []
+        next(runs.iterdir(), None)  # raises where it cannot be listed, while glob finds nothing then
+        return [_run(file.parent) for file in sorted([*runs.glob("*/config.yaml"), *runs.glob("*/*/config.yaml")])]
     if kind == "recipes":
         from longtail.training.recipes import list_recipes
 

@@ -210,7 +210,12 @@ def balanced_accuracy(correct: NDArray[np.bool_], labels: NDArray[np.int64]) -> 
 
 
 def is_better(new: NDArray[np.bool_], old: NDArray[np.bool_], labels: NDArray[np.int64], seed: int = 0) -> bool:
-    """Whether the balanced accuracy rises by more than one standard error, by a bootstrap within classes."""
+    """Whether the balanced accuracy rises by more than one standard error, by a bootstrap within classes.
+
+    Without images it does not.
+    """
+    if not len(labels):
+        return False
     change = new.astype(float) - old.astype(float)
     generator = np.random.default_rng(seed)
     means = []

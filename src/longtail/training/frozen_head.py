@@ -262,7 +262,10 @@ def fit_frozen_head(
     unscored = 0 if judged else sum(count == 1 for count in data.class_counts)
     where = "on the validation images" if judged else f"in {FOLDS}-fold cross-validation"
     where += f", without the {counted(unscored, 'class')} of one image" if unscored else ""
-    say(f"head     {name}: {choice.balanced:.1%} balanced accuracy {where} ({format_duration(choice.seconds)})")
+    score = (
+        f"{choice.balanced:.1%} balanced accuracy {where}" if len(scored) else "no class has two images to score it by"
+    )
+    say(f"head     {name}: {score} ({format_duration(choice.seconds)})")
     return FrozenHead({"name": name, **choice.settings}, choice, features)
 
 
