@@ -192,6 +192,7 @@ OTHER: dict[str, Any] = {
     "scale": 7.0,
     "reweight_from": 0.0,
     "head": 0.2,
+    "label_smoothing": 0.2,
     "tail": 0.1,
     "strength": 0.5,
     "stretch": 0.3,

@@ -36,6 +36,7 @@ class LinearHead(Head):
         whitening: λ of `whiten_within_classes`; None for none.
 
     Example:
+        >>> import torch
         >>> features = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
         >>> LinearHead([2, 1]).fit(features, torch.tensor([0, 0, 1]))(features).argmax(1)
         tensor([0, 0, 1])

@@ -68,7 +68,7 @@ def logit_adjustment_loss(
     if not label_smoothing:
         return loss
     shares = (_SHARES_FOLLOW * shift).softmax(0)
-    others = -((logits + shift).log_softmax(1) @ shares)
+    others = -((logits + shift).log_softmax(1) * shares).sum(1)  # no matrix product: autocast would round it
     return torch.lerp(loss, {"none": others, "mean": others.mean(), "sum": others.sum()}[reduction], label_smoothing)
 
 
