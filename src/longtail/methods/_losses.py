@@ -58,6 +58,11 @@ def mixed_batch(batch: Batch, mixed: Mixed) -> Batch:
     return batch._replace(views=(mixed.images,), target=mixed.target_a, extra=extra)
 
 
+def unmixed_batch(batch: Batch) -> Batch:
+    """The batch of a step that does not mix, where another rank may: `weigh_batch` then sums over both."""
+    return batch._replace(extra=batch.extra | {_SHARE: torch.ones(len(batch.target), device=batch.target.device)})
+
+
 def weigh_batch(batch: Batch, loss: LongTailLoss, weights: Tensor | None = None, *, over_ranks: bool = True) -> Batch:
     """The batch with c and d of the module's docstring, if they are other than 1.
 

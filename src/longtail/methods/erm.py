@@ -27,6 +27,7 @@ from longtail.methods._losses import (
     loss_arguments,
     mixed_batch,
     of_each_image,
+    unmixed_batch,
     weigh_batch,
 )
 from longtail.methods.base import METHODS, Method, MethodOutput, sum_parts
@@ -114,6 +115,8 @@ class ERM(Method):
             (images,) = self.views_of(batch)
             mix, generator = MIXINGS[self.mixing], torch.default_generator
             batch = mixed_batch(batch, mix(images, batch.target, generator=generator, **given, **self.mixing_settings))
+        elif self.mixing is not None:
+            batch = unmixed_batch(batch)
         return (weigh_batch(batch, self.criterion, self._weights),)
 
     def forward(self, *batches: Batch) -> MethodOutput:
