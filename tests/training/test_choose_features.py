@@ -14,7 +14,8 @@ from longtail.models import create_model
 from longtail.models.stage_feature_net import StageFeatureNet
 from longtail.training import choose_features as module
 from longtail.training.callback import Callback
-from longtail.training.choose_features import FEATURES, Features, choose_features, sample_rows
+from longtail.training.choose_features import FEATURES, Features, choose_features
+from longtail.training.frozen_head import sample_rows
 
 EACH = 24
 

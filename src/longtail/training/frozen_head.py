@@ -46,6 +46,8 @@ _ENLARGED = 7
 EMBED_SHARE, _CHOOSE_SHARE = 0.7, 0.2
 # Cross-validation looks at no more images than this, the same number of each large class.
 _MOST_TO_CHOOSE = 6000
+# So many images are enough to choose the features, and the size of small images.
+SAMPLE = 1000
 FOLDS = 4
 # Fewer validation images than this decide nothing.
 ENOUGH_TO_JUDGE = 100
@@ -133,10 +135,11 @@ def choose_size(
 ) -> int:
     """The size at which cross-validation finds the head best: the first of `sizes` unless another is clearly better.
 
-    What it embeds stays in the cache for the chosen size.
+    A sample of the images decides. What it embeds stays in the cache for the chosen size.
     """
-    target = torch.from_numpy(data.train.targets)
-    counts = list(data.class_counts)
+    rows = sample_rows(data, SAMPLE, seed)
+    images, labels = data.train.select(rows), data.train.targets[rows]
+    counts = np.bincount(labels, minlength=len(data.classes)).tolist()
     name, settings = head["name"], {key: value for key, value in head.items() if key != "name"}
     kind = HEADS[name]
     if kind.knob is not None:
@@ -147,22 +150,14 @@ def choose_size(
         cache = embedding_cache(weights, preprocessing, data.in_channels, net)
         what = f"{size} px"
         features = embed_images(
-            net,
-            data.train,
-            preprocessing,
-            cache=cache,
-            device=device,
-            workers=workers,
-            progress=partial(progress, what),
+            net, images, preprocessing, cache=cache, device=device, workers=workers, progress=partial(progress, what)
         )
         standard = (features - features.mean(0)) / features.std(0, correction=0).clamp_min(1e-6)
-        most = most_images(counts)
-        found = choose_head(
-            standard, target, counts, name=name, settings=settings, folds=FOLDS, seed=seed, most_images=most
-        )
+        target = torch.from_numpy(labels)
+        found = choose_head(standard, target, counts, name=name, settings=settings, folds=FOLDS, seed=seed)
         scored = np.flatnonzero(~np.isnan(found.logits[:, 0]))
-        correct = found.logits[scored].argmax(1) == data.train.targets[scored]
-        if right is None or is_better(correct, right, data.train.targets[scored]):
+        correct = found.logits[scored].argmax(1) == labels[scored]
+        if right is None or is_better(correct, right, labels[scored]):
             best, right = size, correct
     return best
 
@@ -309,6 +304,14 @@ def most_images(counts: list[int], total: int = _MOST_TO_CHOOSE) -> int | None:
     while most > 10 and sum(min(count, most) for count in counts) > total:
         most = int(most * 0.9)
     return most
+
+
+def sample_rows(data: LongTailData, sample: int, seed: int) -> NDArray[np.int64]:
+    """About so many training images, of each large class the same number, in their order."""
+    most = most_images(list(data.class_counts), sample)
+    generator = np.random.default_rng(seed)
+    members = [generator.permutation(np.flatnonzero(data.train.targets == k))[:most] for k in range(len(data.classes))]
+    return np.sort(np.concatenate(members))
 
 
 def scored_images(choice: HeadChoice, data: LongTailData) -> tuple[Any, NDArray[np.float32]]:

@@ -27,11 +27,12 @@ from longtail.training.build import (
 )
 from longtail.training.build_method import build_method, find_method
 from longtail.training.callback import Callback
-from longtail.training.choose_features import FEATURES, SAMPLE, Features, choose_features
+from longtail.training.choose_features import FEATURES, Features, choose_features
 from longtail.training.duration import format_duration
 from longtail.training.frozen_head import (
     EMBED_SHARE,
     ENOUGH_TO_JUDGE,
+    SAMPLE,
     SIZES,
     SMALL,
     affordable_size,
@@ -51,10 +52,8 @@ _HELD_OUT = 0.2
 # Smaller sizes that are tried for small images, and the share of the time for it.
 _SMALLER = (128, 64, 32)
 _SIZES_SHARE = 0.3
-# The sizes at which features are tried: for small images, and for others.
-_SMALL_TRIAL, _TRIAL = 64, 96
-# The share of the time for it, and the images without which nothing is tried.
-_FEATURES_SHARE, _FEWEST_IN_SAMPLE = 0.1, 200
+# The size at which features are tried, the share of the time for it, and the images without which it is left out.
+_TRIAL, _FEATURES_SHARE, _FEWEST_IN_SAMPLE = 128, 0.15, 200
 # A step of training costs about as much as so many of inference.
 _TRAINING_COST = 3.5
 # From scratch: at most so many epochs, and at least one. With fewer than enough, smaller images teach more in the time.
@@ -200,8 +199,16 @@ def _plan_head(
 ) -> RunConfig:
     side = data.typical_side or SIZES[-1]
     cost = time_embedding(_probe(config, data), data.train, preprocessing_for(config, data, weights), device)
+    images = len(data.train) + len(data.val) + len(data.test)
+    size = config.image_size or affordable_size(cost, images, side=side, seconds=budget.left * _PLANNED)
+    if budget.seconds is not None and images * cost(size) > budget.left:
+        callback.say(
+            f"{format_duration(budget.seconds)} is too short for {counted(images, 'image')}: at {size} px, "
+            f"the {'size that was asked for' if config.image_size else 'smallest size'}, this takes about "
+            f"{format_duration(images * cost(size) + _OVERHEAD)}"
+        )
     if config.model.features is None:
-        trial = _SMALL_TRIAL if side <= SMALL else _TRIAL
+        trial = min(size, _TRIAL)
         sample = min(SAMPLE, _FEATURES_SHARE * budget.left / (2 * cost(trial)))
         found: Features = "stages"
         if embed and weights is not None and sample >= min(_FEWEST_IN_SAMPLE, len(data.train)):
@@ -214,20 +221,10 @@ def _plan_head(
         fraction = config.val_fraction
         if config.epochs and not fraction and not len(data.val):
             fraction = _HELD_OUT
-        return replace(
-            config, image_size=config.image_size or SIZES[-1], epochs=config.epochs or 0, val_fraction=fraction
-        )
-    images = len(data.train) + len(data.val) + len(data.test)
-    size = config.image_size or affordable_size(cost, images, side=side, seconds=budget.left * _PLANNED)
-    if images * cost(size) > budget.left:
-        callback.say(
-            f"{format_duration(budget.seconds)} is too short for {counted(images, 'image')}: at {size} px, "
-            f"the {'size that was asked for' if config.image_size else 'smallest size'}, this takes about "
-            f"{format_duration(budget.seconds - budget.left + images * cost(size) + _OVERHEAD)}"
-        )
+        return replace(config, image_size=size, epochs=config.epochs or 0, val_fraction=fraction)
     if config.image_size is None and embed and weights is not None and side <= SMALL:
         smaller = [other for other in _SMALLER if side <= other < size]
-        spent = len(data.train) * sum(cost(other) for other in smaller)
+        spent = min(SAMPLE, len(data.train)) * sum(cost(other) for other in smaller)
         if smaller and spent < _SIZES_SHARE * budget.left:
             size = choose_size(
                 _probe(config, data, weights),
