@@ -205,7 +205,7 @@ def _plan_head(
         callback.say(
             f"{format_duration(budget.seconds)} is too short for {counted(images, 'image')}: at {size} px, "
             f"the {'size that was asked for' if config.image_size else 'smallest size'}, this takes about "
-            f"{format_duration(images * cost(size) + _OVERHEAD)}"
+            f"{format_duration(budget.seconds - budget.left + images * cost(size) + _OVERHEAD)}"
         )
     if config.model.features is None:
         trial = min(size, _TRIAL)
