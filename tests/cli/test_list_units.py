@@ -61,7 +61,7 @@ def test_an_empty_list_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert run(["list", "runs", "--runs", str(tmp_path)]) == 0
     assert capsys.readouterr().err == f"no runs in {tmp_path}\n"
     assert run(["list", "methods", "nothing*"]) == 0
-    assert capsys.readouterr().err == "none is named nothing*\n"
+    assert capsys.readouterr().err == "nothing matches nothing*\n"
 
 
 def test_a_folder_of_runs_that_cannot_be_listed_is_named(

@@ -25,7 +25,7 @@ GOOD = found([1.0, 1.0], [200, 4])
 def test_a_training_that_learnt_nothing_was_too_short() -> None:
     rows = [{"epoch": 5.0, "train/accuracy": 0.22, "val/accuracy": 0.2}]
     said = advice(PATH, GOOD, rows, epochs=5)
-    assert said == ["training accuracy is only 22%, trained too short: longtail train --resume 'runs/a b' --epochs 10"]
+    assert said == ["training accuracy is only 22%: train longer with longtail train --resume 'runs/a b' --epochs 10"]
     assert advice(PATH, GOOD, [{"epoch": 5.0, "train/accuracy": 0.22, "val/accuracy": 0.9}], epochs=5) == []
 
 

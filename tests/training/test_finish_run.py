@@ -146,7 +146,7 @@ def test_another_learning_rate_for_a_finished_run_is_said_to_change_nothing(tmp_
             said.append(message)
 
     train(config(optim={"lr": 1e-9}), out=tmp_path, resume=True, callback=Listener())
-    assert any("a learning rate of 1e-09 changes nothing; --epochs N trains on" in line for line in said)
+    assert any("--lr 1e-09 has no effect; --epochs N trains longer" in line for line in said)
     assert (tmp_path / "model" / "model.safetensors").read_bytes() == before
 
 

@@ -55,9 +55,9 @@ def adjust(
         from longtail.training.run_folder.adjust import clear_adjustment
 
         if any(value is not None for value in (tau, temperature, prior, abstain_below, precision)):
-            raise UsageError("--clear takes no other option", "it goes back to the model as it was trained")
+            raise UsageError("--clear takes no other option", "it removes the adjustment")
         clear_adjustment(run)
-        show(f"{run}: as trained")
+        show(f"{run}: adjustment removed, it predicts as trained")
         return 0
     tau_given, temperature_given = _number(tau, "--tau"), _number(temperature, "--temperature")
     with Status(f"adjusting {run}"):

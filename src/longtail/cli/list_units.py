@@ -51,7 +51,9 @@ def list_units(
     for line in _lines(found, width):
         show(line)
     if not found:
-        show(f"no runs in {runs}" if kind == "runs" and pattern == "*" else f"none is named {pattern}", file=sys.stderr)
+        show(
+            f"no runs in {runs}" if kind == "runs" and pattern == "*" else f"nothing matches {pattern}", file=sys.stderr
+        )
     return 0
 
 

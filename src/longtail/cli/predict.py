@@ -66,7 +66,7 @@ def predict(
     from longtail._files import write_text
     from longtail.cli.screen import Screen
 
-    with Screen(f"classifying by {run}") as screen:
+    with Screen(f"classifying with {run}") as screen:
         from longtail.data.unlabelled import find_images
         from longtail.inference import load
 

@@ -54,7 +54,7 @@ def report(
     show_lines(verdicts)
     for run in runs:
         if holder := lock_holder(run):
-            show(f"{run} is live: {holder} trains in it; the page has the results before that", file=sys.stderr)
+            show(f"{run} is live: {holder} is training in it; the page has the results before that", file=sys.stderr)
     show(f"{'report' if len(runs) == 1 else 'comparison'}: {file}")
     if open_:
         import webbrowser

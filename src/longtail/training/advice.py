@@ -39,7 +39,7 @@ def _longer(path: Path, training: Rows, epochs: int) -> list[str]:
     shares = [training[-1].get(name) for name in ("train/accuracy", "val/accuracy")]
     learnt = max((share for share in shares if share is not None), default=1.0)
     if learnt < _LEARNT:
-        return [f"training accuracy is only {learnt:.0%}, trained too short: {more}"]
+        return [f"training accuracy is only {learnt:.0%}: train longer with {more}"]
     scores = [score for row in training if (score := row.get("val/balanced")) is not None]
     third = len(scores) // 3
     if third and sum(scores[-third:]) / third - sum(scores[-2 * third : -third]) / third > _RISES:

@@ -258,7 +258,9 @@ def fit_frozen_head(
     where = "on the validation images" if judged else f"in {FOLDS}-fold cross-validation"
     where += f", without the {counted(unscored, 'class')} of one image" if unscored else ""
     score = (
-        f"{choice.balanced:.1%} balanced accuracy {where}" if len(scored) else "no class has two images to score it by"
+        f"{choice.balanced:.1%} balanced accuracy {where}"
+        if len(scored)
+        else "not scored, since no class has two images"
     )
     say(f"head     {name}: {score} ({format_duration(choice.seconds)})")
     return FrozenHead({"name": name, **choice.settings}, choice, features)

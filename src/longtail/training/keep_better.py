@@ -91,7 +91,7 @@ class KeepBetter:
             labels = np.concatenate([self._data.train.targets, target])
             self._fit(torch.cat([kept.train, kept.val]), labels)
         scores = [f"{balanced_accuracy(correct, target):.1%}" for correct in (before, after)]
-        verdict = "the fine-tuned network is kept" if better else "the frozen network is kept"
+        verdict = "keeping the fine-tuned network" if better else "keeping the frozen network"
         what = f"fine-tuning: balanced accuracy on validation {scores[0]} before, {scores[1]} after; {verdict}"
         return what, kept.logits
 

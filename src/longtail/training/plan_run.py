@@ -115,8 +115,7 @@ def plan_run(
     weights = weights_for(config)
     if weights is None and config.method["name"] == "fine_tune":
         callback.say(
-            f"there are no weights of {config.model.name} on this machine (--pretrained downloads them): "
-            "training from scratch"
+            f"no weights for {config.model.name} on this machine (--pretrained downloads them): training from scratch"
         )
         config = _from_scratch(config)
     if config.head is not None:
@@ -158,7 +157,7 @@ def describe_run(
     weights = weights_for(config)
     whose = "from scratch" if weights is None else f"{weights.source} ({weights.licence})"
     size = config.image_size or preprocessing_for(config, data, weights).size
-    cells = " of the cells of a grid" if config.model.features == "grid" else ""
+    cells = " of a 3 x 3 grid" if config.model.features == "grid" else ""
     how = [] if config.head is None else [f"{config.head['name']} head on frozen features{cells}"]
     if config.epochs:
         how.append(f"{config.method['name']} for {counted(config.epochs, 'epoch')}")

@@ -131,7 +131,7 @@ def finish_run(folder: Path, *, keep: Keep | None = None, callback: Callback | N
     if holder is None and not run.has_checkpoint:
         raise DataError(
             f"{folder} has no checkpoint",
-            "it was stopped before it learnt anything that could be kept",
+            "it stopped before its first checkpoint",
             f"go on with it: longtail train --resume {shown}",
             code="no-checkpoint",
         )
@@ -230,7 +230,7 @@ def _train(
         before, now = state["config"]["optim"]["lr"], parts.config.optim.lr
         over = state["progress"]["epoch"] >= parts.config.planned_epochs
         if before != now and over:
-            say(f"the training is over, so that a learning rate of {now:g} changes nothing; --epochs N trains on")
+            say(f"the training has ended, so --lr {now:g} has no effect; --epochs N trains longer")
         elif before != now:
             say(f"the learning rate changes from {before:g} to {now:g}")
         extended = extend_run(
@@ -260,9 +260,7 @@ def _train(
     except StoppedError as error:
         if error.reason != TIME_IS_UP or not loop.progress.step:
             raise
-        say(
-            f"the time is up after {loop.progress.epoch} of {parts.config.planned_epochs} epochs: using what was learnt"
-        )
+        say(f"time is up after {loop.progress.epoch} of {parts.config.planned_epochs} epochs; the model so far is used")
     except LongtailError as error:
         if first or isinstance(error, MemoryFullError):  # which any rank may have alone
             folder.log(str(error))

@@ -250,7 +250,7 @@ def check_head_settings(heads: Mapping[str, Any], settings: Mapping[str, Any] | 
     if name not in heads:
         near = difflib.get_close_matches(name, heads, n=1)
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise UsageError(f"there is no {name!r} among the heads{hint}", "", "`longtail list heads` shows all")
+        raise UsageError(f"unknown head {name!r}{hint}", "", "`longtail list heads` shows all")
     given = {key: value for key, value in settings.items() if key != "name"}
     known = list(inspect.signature(heads[name]).parameters)[1:]  # after class_counts
     _refuse_unknown(given, known, "", "head.")

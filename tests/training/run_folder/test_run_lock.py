@@ -69,5 +69,5 @@ def test_a_run_that_is_under_way_is_locked_and_called_live(tmp_path: Path) -> No
 
     train(config(epochs=1), out=out, callback=Interrupt(2, look))
     assert f"process {os.getpid()}" in said[0]
-    assert said[1].startswith(f"it is live: process {os.getpid()} on ")
+    assert said[1].startswith(f"it is still running: process {os.getpid()} on ")
     assert lock_holder(out) is None

@@ -214,7 +214,9 @@ def _unfinished(path: Path, name: str) -> DataError:
     holder = lock_holder(path)
     return DataError(
         f"{path} is not finished: it has no {name}",
-        f"it is live: {holder} trains in it" if holder else "a run has a model and predictions when it came to its end",
+        f"it is still running: {holder} is training in it"
+        if holder
+        else "a run has a model and predictions when it came to its end",
         "wait until it has finished" if holder else f"let it finish: longtail train --resume {shlex.quote(str(path))}",
         code="live" if holder else "not-finished",
         paths=[str(path)],

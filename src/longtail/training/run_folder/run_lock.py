@@ -101,7 +101,7 @@ def _acquire(folder: Path, file: Path) -> int:
             holder = _read(handle)
             os.close(handle)
             raise UsageError(
-                f"{folder} is in use: {holder or 'another process'} trains in it",
+                f"{folder} is in use: {holder or 'another process'} is training in it",
                 "two processes would write over each other",
                 "wait for it, or stop it first",
             )
