@@ -213,6 +213,8 @@ def _plan_head(
         if embed and weights is not None and sample >= min(_FEWEST_IN_SAMPLE, len(data.train)):
             found = _choose_features(config, data, weights, trial, int(sample), device=device, callback=callback)
         config = replace(config, model=replace(config.model, features=found))
+        if config.image_size is None:  # the trial has taken time
+            size = affordable_size(cost, images, side=side, seconds=budget.left * _PLANNED)
     if config.model.features == "grid" and dict(config.head or {}).get("name") == "linear":
         # To whiten so many features takes minutes.
         config = replace(config, head={"whitening": None, **(config.head or {})})
@@ -224,14 +226,19 @@ def _plan_head(
     if config.image_size is None and embed and weights is not None and side <= SMALL:
         smaller = [other for other in _SMALLER if side <= other < size]
         spent = min(SAMPLE, len(data.train)) * sum(cost(other) for other in smaller)
-        if smaller and spent < _SIZES_SHARE * budget.left:
+        if spent < _SIZES_SHARE * budget.left:
+            size = affordable_size(cost, images, side=side, seconds=(budget.left - spent) * _PLANNED)
+            sizes = [size, *(other for other in smaller if other < size)]
+        else:
+            sizes = [size]
+        if len(sizes) > 1:
             size = choose_size(
                 _probe(config, data, weights),
                 data,
                 lambda other: preprocessing_for(replace(config, image_size=other), data, weights),
                 weights,
                 dict(config.head or {}),
-                [size, *smaller],
+                sizes,
                 seed=config.seed,
                 workers=workers_for(config, data.train),
                 device=device,
