@@ -48,7 +48,7 @@ def test_the_commands_run_in_order_and_leave_what_the_table_says(birds: Path) ->
     row = re.search(r"^\| In `runs/birds-1`.*?\n\n", README, flags=re.DOTALL | re.MULTILINE)
     assert row
     always = [line for line in row[0].strip().splitlines()[2:] if "if epochs were trained" not in line]
-    assert len(always) == 4
+    assert len(always) == 5
     for name in re.findall(r"`([\w./-]+)`", "\n".join(line.split("|")[1] for line in always)):
         assert (birds / "runs" / "birds-1" / name).exists(), name
 

@@ -83,12 +83,14 @@ def _show_warnings_plainly() -> None:
     """Show our own warnings as a line, without the place in the code that they come from."""
     import warnings
 
+    from longtail._printable import show
+
     raw, ours = warnings.showwarning, str(Path(__file__).parents[1])
 
     def show_plainly(message: Warning | str, *place: Any, **more: Any) -> None:
         _, file, *_ = place
         if str(file).startswith(ours):
-            print(f"note: {message}", file=sys.stderr)
+            show(f"note: {message}", file=sys.stderr)
         else:
             raw(message, *place, **more)
 
