@@ -78,7 +78,7 @@ def against_compute(runs: Mapping[str, Records], where: str) -> str:
     for mark in range(5):
         minutes, value = most * mark / 4, lowest + (highest - lowest) * mark / 4
         canvas.text(left + (right - left) * mark / 4, bottom + 20, f"{minutes:.1f}", anchor="middle", kind="quiet")
-        canvas.text(left - 8, bottom - (bottom - top) * mark / 4 + 4, f"{value:.0f}", anchor="end", kind="quiet")
+        canvas.text(left - 8, bottom - (bottom - top) * mark / 4 + 4, f"{value:.1f}", anchor="end", kind="quiet")
     named = sorted(points, key=lambda arm: -points[arm][1])[:2] + [arm for arm in points if arm in _COMPOUND]
     for arm, (minutes, value) in points.items():
         x = left + (right - left) * minutes / most
