@@ -17,6 +17,7 @@ from torch import nn
 
 from longtail._errors import DataError, UsageError, counted
 from longtail.data import open_dataset
+from longtail.data.images import ImageDataset
 from longtail.data.loader import eval_loader
 from longtail.data.preprocessing import Preprocessing, preprocessing_of
 from longtail.data.splits import SplitName
@@ -111,15 +112,15 @@ def _timm(model: str, key: str) -> tuple[float, ...] | None:
 
 @torch.no_grad()
 def _predict(
-    net: nn.Module, seen: Preprocessing, images: object, progress: Callable[[int, int], None] | None
+    net: nn.Module, seen: Preprocessing, images: ImageDataset, progress: Callable[[int, int], None] | None
 ) -> NDArray[np.float32]:
     device = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else torch.device("cpu")
     net = net.to(device or "cpu").eval()
-    loader = eval_loader(images, replace(seen, augment="none"), batch_size=_BATCH)  # type: ignore[arg-type]  # ImageDataset
+    loader = eval_loader(images, replace(seen, augment="none"), batch_size=_BATCH)
     loader.set_epoch(0)
     rows: list[NDArray[np.float32]] = []
     for batch in loader:
         rows.append(net(batch.views[0].to(device or "cpu")).float().cpu().numpy())
         if progress is not None:
-            progress(sum(map(len, rows)), len(images))  # type: ignore[arg-type]  # ImageDataset
+            progress(sum(map(len, rows)), len(images))
     return np.concatenate(rows)
